@@ -1,0 +1,1 @@
+//! The GPU kernels: compiled to PTX, and to the host for emulation.

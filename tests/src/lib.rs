@@ -1,0 +1,1 @@
+//! Whole-program, conformance and GPU tests.
