@@ -1,1 +1,5 @@
 //! The sparkinfer engine.
+
+pub mod engine;
+pub mod exp;
+pub mod sample;

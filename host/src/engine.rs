@@ -1,0 +1,276 @@
+//! What every engine can do: take tokens, give logits.
+//!
+//! An engine holds one sequence: a cache of keys and values that [`Engine::prefill`] and
+//! [`Engine::decode`] extend. It knows token ids only; text, JSON and stop strings live above it.
+
+use std::ops::ControlFlow;
+
+use crate::sample::Sampler;
+
+/// The result of everything an engine does.
+pub type Result<T> = std::result::Result<T, EngineError>;
+
+/// Why an engine could not do what was asked. The sequence is unchanged, except after
+/// [`EngineError::Device`], when it must be [reset](Engine::reset).
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The tokens do not fit behind those already cached.
+    #[error(
+        "{position} cached and {new} new tokens exceed the context of {context}: shorten the prompt or raise --ctx"
+    )]
+    ContextFull {
+        /// Tokens already cached.
+        position: usize,
+        /// Tokens to be added.
+        new: usize,
+        /// Room of the cache, in tokens.
+        context: usize,
+    },
+    /// A token id that the model has no embedding for.
+    #[error("token id {token} is outside the vocabulary of {vocab_size}")]
+    BadToken {
+        /// The offending id.
+        token: u32,
+        /// Number of ids the model knows.
+        vocab_size: usize,
+    },
+    /// Logits were asked for without giving a token.
+    #[error("no tokens were given: a prompt needs at least one")]
+    Empty,
+    /// A score without a meaning (perplexity of too short a text, for example).
+    #[error("{0}")]
+    Invalid(String),
+    /// The caller's own callback failed.
+    #[error("{0}")]
+    Callback(String),
+    /// The accelerator or its driver failed.
+    #[error("device: {0}")]
+    Device(String),
+}
+
+/// What an engine says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// The model, as its file names it, and its architecture.
+    pub model: String,
+    /// The device and the arithmetic, for example `CPU, 2 threads, q8 activations`.
+    pub device: String,
+    /// Bytes of weights held (mapped files count).
+    pub weight_bytes: u64,
+    /// Bytes of the key/value cache at full context.
+    pub kv_bytes: u64,
+}
+
+/// One sequence on one device.
+pub trait Engine {
+    /// Appends `tokens` to the cache and returns the logits (`vocab_size` values) that follow the
+    /// last of them.
+    ///
+    /// # Errors
+    /// No token, a token outside the vocabulary, or more tokens than the context has room for.
+    fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]>;
+
+    /// Appends one token and returns the logits that follow it.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`].
+    fn decode(&mut self, token: u32) -> Result<&[f32]>;
+
+    /// Appends `tokens` and calls `each(i, logits)` with the logits that follow `tokens[i]`, for
+    /// every i from `from` on, in order.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`], and whatever `each` returns.
+    fn logits_of_all(
+        &mut self,
+        tokens: &[u32],
+        from: usize,
+        each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Forgets all but the first `len` cached tokens; a `len` past the end changes nothing.
+    fn truncate(&mut self, len: usize);
+
+    /// Forgets every cached token.
+    fn reset(&mut self) {
+        self.truncate(0);
+    }
+
+    /// Number of cached tokens.
+    fn position(&self) -> usize;
+
+    /// Room of the cache, in tokens.
+    fn context(&self) -> usize;
+
+    /// Number of logits.
+    fn vocab_size(&self) -> usize;
+
+    /// Model, device and memory.
+    fn description(&self) -> &Description;
+
+    /// Prefills `prompt`, then samples up to `limit` tokens, giving each to `on_token` until that
+    /// breaks or the context is full. Returns how many were given.
+    ///
+    /// Afterwards the cache holds the prompt and every generated token but the last. An engine
+    /// with a sampler on its device overrides this and must give the same tokens.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`].
+    fn generate(
+        &mut self,
+        prompt: &[u32],
+        sampler: &mut Sampler,
+        limit: usize,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        prompt.iter().for_each(|&token| sampler.accept(token));
+        if limit == 0 {
+            self.prefill(prompt)?;
+            return Ok(0);
+        }
+        let mut token = sampler.sample(self.prefill(prompt)?);
+        for count in 1.. {
+            sampler.accept(token);
+            if on_token(token).is_break() || count == limit || self.position() == self.context() {
+                return Ok(count);
+            }
+            token = sampler.sample(self.decode(token)?);
+        }
+        Ok(limit)
+    }
+}
+
+/// Checks, before anything changes, that `tokens` can be appended to a cache.
+///
+/// # Errors
+/// As [`Engine::prefill`].
+pub fn check_tokens(
+    tokens: &[u32],
+    position: usize,
+    context: usize,
+    vocab_size: usize,
+) -> Result<()> {
+    if tokens.is_empty() {
+        return Err(EngineError::Empty);
+    }
+    if tokens.len() > context.saturating_sub(position) {
+        return Err(EngineError::ContextFull {
+            position,
+            new: tokens.len(),
+            context,
+        });
+    }
+    match tokens.iter().find(|&&token| token as usize >= vocab_size) {
+        Some(&token) => Err(EngineError::BadToken { token, vocab_size }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::SampleOptions;
+
+    /// Prefers token `position % vocab`.
+    struct Counting {
+        logits: Vec<f32>,
+        position: usize,
+        description: Description,
+    }
+
+    impl Counting {
+        fn new() -> Self {
+            let text = String::new();
+            Counting {
+                logits: vec![0.0; 5],
+                position: 0,
+                description: Description {
+                    model: text.clone(),
+                    device: text,
+                    weight_bytes: 0,
+                    kv_bytes: 0,
+                },
+            }
+        }
+    }
+
+    impl Engine for Counting {
+        fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
+            check_tokens(tokens, self.position, self.context(), 5)?;
+            self.position += tokens.len();
+            self.logits.fill(0.0);
+            self.logits[self.position % 5] = 1.0;
+            Ok(&self.logits)
+        }
+        fn decode(&mut self, token: u32) -> Result<&[f32]> {
+            self.prefill(&[token])
+        }
+        fn logits_of_all(
+            &mut self,
+            _: &[u32],
+            _: usize,
+            _: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
+        ) -> Result<()> {
+            Ok(())
+        }
+        fn truncate(&mut self, len: usize) {
+            self.position = self.position.min(len);
+        }
+        fn position(&self) -> usize {
+            self.position
+        }
+        fn context(&self) -> usize {
+            8
+        }
+        fn vocab_size(&self) -> usize {
+            5
+        }
+        fn description(&self) -> &Description {
+            &self.description
+        }
+    }
+
+    fn run(limit: usize, stop: Option<u32>) -> (Vec<u32>, usize) {
+        let mut engine = Counting::new();
+        let mut sampler = Sampler::new(SampleOptions::default());
+        let mut seen = Vec::new();
+        let count = engine
+            .generate(&[1, 2], &mut sampler, limit, &mut |token| {
+                seen.push(token);
+                if Some(token) == stop {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+            .unwrap();
+        assert_eq!(count, seen.len());
+        (seen, engine.position())
+    }
+
+    #[test]
+    fn generation_stops_at_limit_break_and_full_context() {
+        assert_eq!(run(3, None), (vec![2, 3, 4], 4));
+        assert_eq!(run(100, Some(4)), (vec![2, 3, 4], 4));
+        assert_eq!(run(100, None), (vec![2, 3, 4, 0, 1, 2, 3], 8));
+        assert_eq!(run(0, None), (vec![], 2));
+    }
+
+    #[test]
+    fn bad_tokens_are_named() {
+        assert!(matches!(
+            check_tokens(&[], 0, 8, 5),
+            Err(EngineError::Empty)
+        ));
+        assert!(matches!(
+            check_tokens(&[0, 7], 0, 8, 5),
+            Err(EngineError::BadToken { token: 7, .. })
+        ));
+        let error = check_tokens(&[0; 3], 6, 8, 5).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("6 cached and 3 new tokens exceed the context of 8")
+        );
+    }
+}
