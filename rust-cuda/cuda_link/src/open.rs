@@ -91,9 +91,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_named() {
-        let reason = open_first(&["libno_such_driver.so.1"])
-            .err()
-            .expect("there is no such library");
+        let reason = open_first(&["libno_such_driver.so.1"]).expect_err("there is no such library");
         assert!(reason.contains("libno_such_driver.so.1"), "{reason}");
     }
 
@@ -105,10 +103,8 @@ mod tests {
             Err(Error::NoDriver { .. }) => {
                 let mut count = 0;
                 // SAFETY: the pointer is to a live integer.
-                assert_eq!(
-                    unsafe { api::cuDeviceGetCount(&mut count) },
-                    Status::NOT_INITIALIZED
-                );
+                let status = unsafe { api::cuDeviceGetCount(&mut count) };
+                assert_eq!(status, Status::NOT_INITIALIZED);
             }
             Err(other) => println!("a driver without a usable GPU: {other}"),
         }

@@ -110,7 +110,7 @@ unsafe extern "C" {
 /// No other thread may be inside a driver call, and what `find` returns must be the driver's function of that name.
 pub(crate) unsafe fn fill(find: impl Fn(&str) -> Option<*const ()>) -> usize {
     // SAFETY: the table is the array that the assembly above defines, one slot a name; the caller keeps others out.
-    let table = unsafe { &mut *(&raw mut CUDA_LINK_TABLE) };
+    let table = unsafe { (&raw mut CUDA_LINK_TABLE).as_mut_unchecked() };
     let mut found = 0;
     for (slot, name) in table.iter_mut().zip(NAMES) {
         let address = find(name);
