@@ -23,7 +23,10 @@ impl FromStr for DeviceChoice {
             None if text == "auto" => Ok(Self::Auto),
             None if text == "cpu" => Ok(Self::Cpu),
             None if text == "cuda" => Ok(Self::Cuda(0)),
-            Some(("cuda", number)) => number.parse().map(Self::Cuda).map_err(|_| format!("{number} is no GPU's number")),
+            Some(("cuda", number)) => number
+                .parse()
+                .map(Self::Cuda)
+                .map_err(|_| format!("{number} is no GPU's number")),
             _ => Err("expected auto, cpu, cuda or cuda:N".to_owned()),
         }
     }
@@ -45,7 +48,11 @@ mod tests {
 
     #[test]
     fn every_form_parses_and_prints() {
-        for (text, choice) in [("auto", DeviceChoice::Auto), ("cpu", DeviceChoice::Cpu), ("cuda:3", DeviceChoice::Cuda(3))] {
+        for (text, choice) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("cuda:3", DeviceChoice::Cuda(3)),
+        ] {
             assert_eq!(text.parse(), Ok(choice));
             assert_eq!(choice.to_string(), text);
         }

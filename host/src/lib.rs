@@ -1,5 +1,8 @@
 //! The sparkinfer engine.
 
+pub mod bundled;
+pub mod device;
 pub mod engine;
 pub mod exp;
+pub mod generate;
 pub mod sample;

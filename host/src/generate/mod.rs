@@ -162,7 +162,12 @@ impl<'a> Run<'a> {
             text: String::new(),
             ended: false,
             failure: None,
-            clock: Clock { start: Instant::now(), first: None, last: None, tokens: 0 },
+            clock: Clock {
+                start: Instant::now(),
+                first: None,
+                last: None,
+                tokens: 0,
+            },
         }
     }
 
@@ -189,7 +194,11 @@ impl<'a> Run<'a> {
             self.emit(&certain);
         }
         let over = self.ended || self.matcher.matched() || self.failure.is_some() || self.is_interrupted();
-        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if over {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     }
 
     fn emit(&mut self, text: &str) {
@@ -209,7 +218,12 @@ impl<'a> Run<'a> {
         }
         let finish = self.reason();
         let timings = self.clock.timings(self.request.prompt_ids.len());
-        Ok(Generation { output_ids: self.output_ids, text: self.text, finish, timings })
+        Ok(Generation {
+            output_ids: self.output_ids,
+            text: self.text,
+            finish,
+            timings,
+        })
     }
 
     fn reason(&self) -> Finish {

@@ -44,12 +44,15 @@ impl Source {
             Source::Text(text) => Ok(text),
             Source::Sample => Ok(SAMPLE.to_owned()),
             Source::File(path) => {
-                let bytes = std::fs::read(&path).with_context(|| format!("cannot read the prompt {}", path.display()))?;
+                let bytes =
+                    std::fs::read(&path).with_context(|| format!("cannot read the prompt {}", path.display()))?;
                 text(bytes, &path.display().to_string())
             }
             Source::Stdin => {
                 let mut bytes = Vec::new();
-                std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+                std::io::stdin()
+                    .read_to_end(&mut bytes)
+                    .context("cannot read standard input")?;
                 text(bytes, "standard input")
             }
         }
@@ -71,7 +74,9 @@ fn text(bytes: Vec<u8>, from: &str) -> Result<String> {
 pub fn stdin_has_data() -> bool {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileTypeExt;
-    let Ok(handle) = std::io::stdin().as_fd().try_clone_to_owned() else { return false };
+    let Ok(handle) = std::io::stdin().as_fd().try_clone_to_owned() else {
+        return false;
+    };
     let kind = File::from(handle).metadata().map(|metadata| metadata.file_type());
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_file())
 }

@@ -51,9 +51,19 @@ impl std::fmt::Display for Stats<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let timings = &self.timings;
         write!(f, "{} | {}", self.model, self.device)?;
-        write!(f, " | prompt {} tokens{}", timings.prompt_tokens, rate_text(timings.prompt_rate()))?;
+        write!(
+            f,
+            " | prompt {} tokens{}",
+            timings.prompt_tokens,
+            rate_text(timings.prompt_rate())
+        )?;
         write!(f, " | first token {}", duration(timings.prompt_seconds))?;
-        write!(f, " | generated {} tokens{}", timings.generated_tokens, rate_text(timings.decode_rate()))?;
+        write!(
+            f,
+            " | generated {} tokens{}",
+            timings.generated_tokens,
+            rate_text(timings.decode_rate())
+        )?;
         write!(f, " | memory {}", bytes(self.memory_bytes))
     }
 }
@@ -64,7 +74,11 @@ fn rate_text(rate: Option<f64>) -> String {
 
 fn duration(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-    if whole < Duration::from_secs(1) { format!("{:.1} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+    if whole < Duration::from_secs(1) {
+        format!("{:.1} ms", seconds * 1e3)
+    } else {
+        format!("{seconds:.2} s")
+    }
 }
 
 /// A byte count in decimal units, three digits or so.
@@ -72,7 +86,10 @@ pub fn bytes(count: u64) -> String {
     const UNITS: [(f64, &str); 3] = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let value = count as f64;
     let unit = UNITS.iter().find(|(size, _)| value >= *size);
-    unit.map_or_else(|| format!("{count} B"), |(size, name)| format!("{:.2} {name}", value / size))
+    unit.map_or_else(
+        || format!("{count} B"),
+        |(size, name)| format!("{:.2} {name}", value / size),
+    )
 }
 
 #[cfg(test)]
@@ -91,13 +108,25 @@ mod tests {
     fn rates() {
         assert_eq!(TIMINGS.prompt_rate(), Some(500.0));
         assert_eq!(TIMINGS.decode_rate(), Some(256.0));
-        assert_eq!(Timings { generated_tokens: 1, ..TIMINGS }.decode_rate(), None);
+        assert_eq!(
+            Timings {
+                generated_tokens: 1,
+                ..TIMINGS
+            }
+            .decode_rate(),
+            None
+        );
         assert_eq!(Timings::default().prompt_rate(), None);
     }
 
     #[test]
     fn the_line() {
-        let stats = Stats { model: "tiny (qwen3moe)", device: "CPU", timings: TIMINGS, memory_bytes: 10_200_000 };
+        let stats = Stats {
+            model: "tiny (qwen3moe)",
+            device: "CPU",
+            timings: TIMINGS,
+            memory_bytes: 10_200_000,
+        };
         let expected = "tiny (qwen3moe) | CPU | prompt 14 tokens at 500.0 tok/s | first token 28.0 ms \
                         | generated 129 tokens at 256.0 tok/s | memory 10.20 MB";
         assert_eq!(stats.to_string(), expected);

@@ -15,7 +15,11 @@ impl StopMatcher {
     /// A matcher for `stops`; empty strings among them are ignored.
     pub fn new(stops: impl IntoIterator<Item = String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
-        Self { stops, held: String::new(), matched: false }
+        Self {
+            stops,
+            held: String::new(),
+            matched: false,
+        }
     }
 
     /// Takes the next piece; returns the text that is now certain to come before any stop string.
@@ -64,7 +68,10 @@ mod tests {
 
     #[test]
     fn without_stops_everything_passes() {
-        assert_eq!(run(&[], &["ab", "c"]), (vec!["ab".into(), "c".into()], String::new(), false));
+        assert_eq!(
+            run(&[], &["ab", "c"]),
+            (vec!["ab".into(), "c".into()], String::new(), false)
+        );
         assert_eq!(run(&[""], &["ab"]), (vec!["ab".into()], String::new(), false));
     }
 

@@ -17,10 +17,22 @@ struct Parrot {
 
 impl Parrot {
     fn new(script: &'static str, prompt: usize, context: usize) -> Self {
-        let description =
-            Description { model: String::new(), device: String::new(), weight_bytes: 0, kv_bytes: 0 };
+        let description = Description {
+            model: String::new(),
+            device: String::new(),
+            weight_bytes: 0,
+            kv_bytes: 0,
+        };
         let logits = vec![0.0; VOCAB];
-        Self { script: script.as_bytes(), prompt, prefills: vec![], position: 0, context, logits, description }
+        Self {
+            script: script.as_bytes(),
+            prompt,
+            prefills: vec![],
+            position: 0,
+            context,
+            logits,
+            description,
+        }
     }
 
     fn advance(&mut self, tokens: &[u32]) -> EngineResult<&[f32]> {
@@ -84,7 +96,12 @@ impl TextStream for Ascii {
 
 fn request(prompt: usize, limit: usize, stops: &[&str]) -> Request {
     let stops = stops.iter().map(|stop| stop.to_string()).collect();
-    Request { prompt_ids: vec![1; prompt], limit, stops, ..Request::default() }
+    Request {
+        prompt_ids: vec![1; prompt],
+        limit,
+        stops,
+        ..Request::default()
+    }
 }
 
 fn run(request: &Request, context: usize) -> (Generation, Vec<String>) {
@@ -101,9 +118,15 @@ fn run(request: &Request, context: usize) -> (Generation, Vec<String>) {
 #[test]
 fn ends_where_the_model_ends() {
     let (generation, pieces) = run(&request(3, 100, &[]), 100);
-    assert_eq!((generation.text.as_str(), generation.finish), ("hello, world", Finish::EndOfText));
+    assert_eq!(
+        (generation.text.as_str(), generation.finish),
+        ("hello, world", Finish::EndOfText)
+    );
     assert_eq!(generation.output_ids.len(), 12);
-    assert_eq!((generation.timings.prompt_tokens, generation.timings.generated_tokens), (3, 13));
+    assert_eq!(
+        (generation.timings.prompt_tokens, generation.timings.generated_tokens),
+        (3, 13)
+    );
     assert_eq!(pieces.len(), 12, "text streams token by token");
 }
 
@@ -137,9 +160,15 @@ fn a_stop_string_that_never_completes_loses_nothing() {
 
 #[test]
 fn goes_on_after_the_end_when_asked() {
-    let wanted = Request { ignore_eos: true, ..request(3, 15, &[]) };
+    let wanted = Request {
+        ignore_eos: true,
+        ..request(3, 15, &[])
+    };
     let (generation, _) = run(&wanted, 100);
-    assert_eq!((generation.text.as_str(), generation.finish), ("hello, world\0\0\0", Finish::Length));
+    assert_eq!(
+        (generation.text.as_str(), generation.finish),
+        ("hello, world\0\0\0", Finish::Length)
+    );
 }
 
 #[test]
@@ -163,7 +192,10 @@ fn an_interrupt_keeps_what_there_is() {
         Ok(())
     });
     let generation = generation.unwrap();
-    assert_eq!((generation.text.as_str(), generation.finish), ("he", Finish::Interrupted));
+    assert_eq!(
+        (generation.text.as_str(), generation.finish),
+        ("he", Finish::Interrupted)
+    );
 }
 
 #[test]
@@ -190,5 +222,8 @@ fn a_prompt_that_does_not_fit_is_refused() {
     let flag = AtomicBool::new(false);
     let mut engine = Parrot::new("hello", 9, 8);
     let result = generate(&mut engine, &mut Ascii, &request(9, 1, &[]), &flag, &mut |_| Ok(()));
-    assert!(matches!(result, Err(GenerateError::Engine(EngineError::ContextFull { .. }))));
+    assert!(matches!(
+        result,
+        Err(GenerateError::Engine(EngineError::ContextFull { .. }))
+    ));
 }
