@@ -6,3 +6,4 @@ pub mod engine;
 pub mod exp;
 pub mod generate;
 pub mod sample;
+pub mod tokenizer;
