@@ -144,12 +144,7 @@ pub trait Engine {
 ///
 /// # Errors
 /// As [`Engine::prefill`].
-pub fn check_tokens(
-    tokens: &[u32],
-    position: usize,
-    context: usize,
-    vocab_size: usize,
-) -> Result<()> {
+pub fn check_tokens(tokens: &[u32], position: usize, context: usize, vocab_size: usize) -> Result<()> {
     if tokens.is_empty() {
         return Err(EngineError::Empty);
     }
@@ -205,12 +200,7 @@ mod tests {
         fn decode(&mut self, token: u32) -> Result<&[f32]> {
             self.prefill(&[token])
         }
-        fn logits_of_all(
-            &mut self,
-            _: &[u32],
-            _: usize,
-            _: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
-        ) -> Result<()> {
+        fn logits_of_all(&mut self, _: &[u32], _: usize, _: &mut dyn FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
             Ok(())
         }
         fn truncate(&mut self, len: usize) {
@@ -258,10 +248,7 @@ mod tests {
 
     #[test]
     fn bad_tokens_are_named() {
-        assert!(matches!(
-            check_tokens(&[], 0, 8, 5),
-            Err(EngineError::Empty)
-        ));
+        assert!(matches!(check_tokens(&[], 0, 8, 5), Err(EngineError::Empty)));
         assert!(matches!(
             check_tokens(&[0, 7], 0, 8, 5),
             Err(EngineError::BadToken { token: 7, .. })

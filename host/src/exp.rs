@@ -10,15 +10,7 @@ pub fn exp(x: f32) -> f32 {
     let k = (x.clamp(-150.0, 130.0) * std::f32::consts::LOG2_E).round_ties_even();
     let r = k.mul_add(-LN2_LOW, k.mul_add(-LN2_HIGH, x.clamp(-150.0, 130.0)));
     let mut p = 1.0f32 / 5040.0;
-    for coefficient in [
-        1.0f32 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ] {
+    for coefficient in [1.0f32 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = p.mul_add(r, coefficient);
     }
     let half = (k * 0.5).floor();

@@ -65,11 +65,7 @@ impl SampleOptions {
             if value.is_finite() && ok {
                 Ok(())
             } else {
-                Err(OptionError {
-                    name,
-                    value,
-                    limits,
-                })
+                Err(OptionError { name, value, limits })
             }
         };
         check("temperature", self.temperature, true, "a finite number")?;

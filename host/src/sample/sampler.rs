@@ -87,11 +87,7 @@ impl Sampler {
         let mut candidates = self.top_k();
         self.top_p(&mut candidates);
         self.min_p(&mut candidates);
-        draw(
-            &candidates,
-            self.options.temperature,
-            uniform(self.options.seed, step),
-        )
+        draw(&candidates, self.options.temperature, uniform(self.options.seed, step))
     }
 
     fn suppress(&mut self) {
@@ -240,10 +236,7 @@ mod tests {
         assert_eq!(argmax(&[1.0, f32::NAN, 3.0, 3.0]), 2);
         assert_eq!(argmax(&[f32::NAN, f32::NAN]), 0);
         assert_eq!(argmax(&[]), 0);
-        assert_eq!(
-            Sampler::new(SampleOptions::default()).sample(&[0.0, 2.0, 2.0]),
-            1
-        );
+        assert_eq!(Sampler::new(SampleOptions::default()).sample(&[0.0, 2.0, 2.0]), 1);
     }
 
     #[test]
@@ -269,18 +262,10 @@ mod tests {
     #[test]
     fn filters_keep_what_they_say() {
         let logits: Vec<f32> = [0.5f32, 0.3, 0.15, 0.05].iter().map(|p| p.ln()).collect();
-        let drawn = |o: SampleOptions| {
-            histogram(o, &logits)
-                .iter()
-                .map(|&n| n > 0)
-                .collect::<Vec<bool>>()
-        };
+        let drawn = |o: SampleOptions| histogram(o, &logits).iter().map(|&n| n > 0).collect::<Vec<bool>>();
         assert_eq!(drawn(options()), [true, true, true, true]);
         assert_eq!(
-            drawn(SampleOptions {
-                top_k: 2,
-                ..options()
-            }),
+            drawn(SampleOptions { top_k: 2, ..options() }),
             [true, true, false, false]
         );
         assert_eq!(
@@ -308,13 +293,7 @@ mod tests {
 
     #[test]
     fn top_k_breaks_ties_by_id() {
-        let counts = histogram(
-            SampleOptions {
-                top_k: 2,
-                ..options()
-            },
-            &[1.0; 5],
-        );
+        let counts = histogram(SampleOptions { top_k: 2, ..options() }, &[1.0; 5]);
         assert_eq!(
             counts.iter().map(|&n| n > 0).collect::<Vec<_>>(),
             [true, true, false, false, false]
@@ -365,9 +344,7 @@ mod tests {
     fn equal_seeds_give_equal_text() {
         let run = |seed| {
             let mut sampler = Sampler::new(SampleOptions { seed, ..options() });
-            (0..20)
-                .map(|_| sampler.sample(&[0.0; 1000]))
-                .collect::<Vec<_>>()
+            (0..20).map(|_| sampler.sample(&[0.0; 1000])).collect::<Vec<_>>()
         };
         assert_eq!(run(3), run(3));
         assert_ne!(run(3), run(4));

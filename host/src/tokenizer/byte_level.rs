@@ -23,11 +23,7 @@ const CHAR_OF_BYTE: [char; 256] = {
     let mut byte = 0;
     let mut next = 0x100;
     while byte < 256 {
-        let code = if is_printable(byte as u8) {
-            byte as u32
-        } else {
-            next
-        };
+        let code = if is_printable(byte as u8) { byte as u32 } else { next };
         if !is_printable(byte as u8) {
             next += 1;
         }
@@ -71,15 +67,10 @@ impl ByteLevel {
     /// Builds the model with the rules of the file's pre-tokeniser.
     pub(super) fn new(data: &VocabData<'_>, vocab: &Vocab, rules: Rules) -> Result<Self> {
         let words = Words::new(rules).map_err(|error| data.error("pre", error.to_string()))?;
-        let bpe = build(data, vocab, rules.whole_words)
-            .map_err(|error| data.error("merges", error.to_string()))?;
+        let bpe = build(data, vocab, rules.whole_words).map_err(|error| data.error("merges", error.to_string()))?;
         let mut name = [0; 4];
         let missing = CHAR_OF_BYTE.map(|c| vocab.id(c.encode_utf8(&mut name)).is_none());
-        Ok(Self {
-            words,
-            bpe,
-            missing,
-        })
+        Ok(Self { words, bpe, missing })
     }
 
     /// Appends the ids of a text without special tokens.
@@ -111,10 +102,7 @@ impl ByteLevel {
 /// Hands vocabulary and merges to the crate. Of equal merges the first counts: the crate keeps
 /// the last, so they are handed over once.
 fn build(data: &VocabData<'_>, vocab: &Vocab, whole_words: bool) -> tokenizers::Result<BPE> {
-    let ids: TextIds = vocab
-        .iter()
-        .map(|(id, text, _)| (text.to_owned(), id))
-        .collect();
+    let ids: TextIds = vocab.iter().map(|(id, text, _)| (text.to_owned(), id)).collect();
     let mut seen = std::collections::HashSet::new();
     let mut merges = merges::parse(data, vocab);
     merges.retain(|merge| seen.insert((merge.ids.0, merge.ids.1)));

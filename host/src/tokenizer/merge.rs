@@ -28,11 +28,7 @@ pub(super) trait Joins {
 
 /// Merges the characters of a text until no pair can be merged. `id` gives the token of a single
 /// character.
-pub(super) fn merge<J: Joins>(
-    text: &str,
-    joins: &J,
-    id: impl Fn(&str) -> Option<u32>,
-) -> Vec<Part> {
+pub(super) fn merge<J: Joins>(text: &str, joins: &J, id: impl Fn(&str) -> Option<u32>) -> Vec<Part> {
     let mut list = PartList::new(text, id);
     let mut heap = BinaryHeap::with_capacity(list.parts.len());
     for left in 0..list.parts.len() {
@@ -169,9 +165,7 @@ mod tests {
 
     fn merged(text: &str, known: &[String]) -> Vec<String> {
         let parts = merge(text, &Listed(text, known.to_vec()), |_| None);
-        let texts = parts
-            .iter()
-            .map(|part| text[part.start..part.end].to_owned());
+        let texts = parts.iter().map(|part| text[part.start..part.end].to_owned());
         texts.collect()
     }
 

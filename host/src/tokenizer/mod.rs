@@ -114,11 +114,7 @@ impl Tokenizer {
         let mut vocab = Vocab::new(&data)?;
         let built = build(&data, &vocab)?;
         let ends = roles::assign(&mut vocab);
-        let known = |id: &i32| {
-            u32::try_from(*id)
-                .ok()
-                .filter(|id| vocab.text(*id).is_some())
-        };
+        let known = |id: &i32| u32::try_from(*id).ok().filter(|id| vocab.text(*id).is_some());
         Ok(Self {
             special: SpecialTokens::new(&data, &vocab)?,
             suppress: data.suppress.iter().filter_map(known).collect(),
@@ -174,9 +170,7 @@ impl Tokenizer {
     /// The text of some ids. Bytes that are no characters become U+FFFD.
     pub fn decode(&self, ids: &[u32], options: DecodeOptions) -> String {
         let mut stream = self.stream(options);
-        let mut text: String = ids
-            .iter()
-            .fold(String::new(), |text, &id| text + stream.push(id));
+        let mut text: String = ids.iter().fold(String::new(), |text, &id| text + stream.push(id));
         text.push_str(&stream.finish());
         text
     }
@@ -302,10 +296,7 @@ fn build(data: &VocabData<'_>, vocab: &Vocab) -> Result<Built> {
 fn rules(data: &VocabData<'_>) -> Result<Rules> {
     let supported = || format!("(supported: {})", Rules::names());
     let Some(name) = &data.pre else {
-        let problem = format!(
-            "missing; the file must name its pre-tokeniser {}",
-            supported()
-        );
+        let problem = format!("missing; the file must name its pre-tokeniser {}", supported());
         return Err(data.error("pre", problem));
     };
     let unknown = || data.error("pre", format!("{name:?} is not supported {}", supported()));

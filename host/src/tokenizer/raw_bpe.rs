@@ -77,9 +77,7 @@ mod tests {
         };
         let vocab = Vocab::new(&data).unwrap();
         let mut ids = Vec::new();
-        RawBpe::new(&data, &vocab)
-            .encode(&vocab, text, &mut ids)
-            .unwrap();
+        RawBpe::new(&data, &vocab).encode(&vocab, text, &mut ids).unwrap();
         ids
     }
 

@@ -44,35 +44,17 @@ struct Role {
 const ROLES: &[Role] = &[
     Role {
         id: |ids| &mut ids.fim_pre,
-        texts: &[
-            "<|fim_prefix|>",
-            "<fim-prefix>",
-            "<fim_prefix>",
-            "<PRE>",
-            "▁<PRE>",
-        ],
+        texts: &["<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<PRE>", "▁<PRE>"],
         ends: false,
     },
     Role {
         id: |ids| &mut ids.fim_suf,
-        texts: &[
-            "<|fim_suffix|>",
-            "<fim-suffix>",
-            "<fim_suffix>",
-            "<SUF>",
-            "▁<SUF>",
-        ],
+        texts: &["<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<SUF>", "▁<SUF>"],
         ends: false,
     },
     Role {
         id: |ids| &mut ids.fim_mid,
-        texts: &[
-            "<|fim_middle|>",
-            "<fim-middle>",
-            "<fim_middle>",
-            "<MID>",
-            "▁<MID>",
-        ],
+        texts: &["<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<MID>", "▁<MID>"],
         ends: false,
     },
     Role {
@@ -82,13 +64,7 @@ const ROLES: &[Role] = &[
     },
     Role {
         id: |ids| &mut ids.fim_rep,
-        texts: &[
-            "<|fim_repo|>",
-            "<|repo_name|>",
-            "<fim-repo>",
-            "<REPO>",
-            "<reponame>",
-        ],
+        texts: &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"],
         ends: true,
     },
     Role {
@@ -106,11 +82,7 @@ pub(super) fn assign(vocab: &mut Vocab) -> BTreeSet<u32> {
         let found = find_role(vocab, role);
         ends.extend(found.filter(|_| role.ends));
     }
-    for id in END_TEXTS
-        .iter()
-        .filter_map(|text| vocab.id(text))
-        .collect::<Vec<_>>()
-    {
+    for id in END_TEXTS.iter().filter_map(|text| vocab.id(text)).collect::<Vec<_>>() {
         vocab.set_kind(id, TokenKind::Control);
         ends.insert(id);
     }
@@ -167,10 +139,7 @@ mod tests {
 
     #[test]
     fn end_texts_become_control_tokens() {
-        let mut vocab = vocab(
-            &["a", "<eos>", "<|fim_pad|>", "<|fim_prefix|>"],
-            &[1, 1, 4, 4],
-        );
+        let mut vocab = vocab(&["a", "<eos>", "<|fim_pad|>", "<|fim_prefix|>"], &[1, 1, 4, 4]);
         vocab.ids.eot = Some(0);
         assert_eq!(assign(&mut vocab), BTreeSet::from([0, 1, 2]));
         assert_eq!(vocab.kind(0), TokenKind::Normal);

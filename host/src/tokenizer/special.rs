@@ -32,9 +32,7 @@ impl SpecialTokens {
             .map_err(|error| data.error("tokens", format!("too many special tokens: {error}")))?;
         Ok(Self {
             automaton,
-            patterns: special()
-                .map(|(id, _, kind)| (id, kind.is_hidden()))
-                .collect(),
+            patterns: special().map(|(id, _, kind)| (id, kind.is_hidden())).collect(),
         })
     }
 
@@ -105,10 +103,7 @@ mod tests {
     #[test]
     fn control_tokens_only_on_request() {
         let special = special(&[("plain", 1), ("<c>", 3), ("<u>", 4)]);
-        assert_eq!(
-            special.split("a<c>plain<u>", false),
-            [Text("a<c>plain"), Token(2)]
-        );
+        assert_eq!(special.split("a<c>plain<u>", false), [Text("a<c>plain"), Token(2)]);
         assert_eq!(
             special.split("<c>plain<u>b", true),
             [Token(1), Text("plain"), Token(2), Text("b")]
@@ -120,10 +115,7 @@ mod tests {
     fn longest_wins_then_leftmost() {
         let special = special(&[("ab", 4), ("bcd", 4), ("aa", 4), ("aaaa", 4)]);
         assert_eq!(special.split("abcd", true), [Text("a"), Token(1)]);
-        assert_eq!(
-            special.split("aaaaaaa", true),
-            [Token(3), Token(2), Text("a")]
-        );
+        assert_eq!(special.split("aaaaaaa", true), [Token(3), Token(2), Text("a")]);
     }
 
     /// The rule as it is usually written: one token after the other, longest first, each over
@@ -133,10 +125,7 @@ mod tests {
         order.sort_by_key(|&id| std::cmp::Reverse(tokens[id].len()));
         let mut fragments = vec![Text(text)];
         for id in order {
-            fragments = fragments
-                .iter()
-                .flat_map(|&f| cut(f, tokens[id], id as u32))
-                .collect();
+            fragments = fragments.iter().flat_map(|&f| cut(f, tokens[id], id as u32)).collect();
         }
         fragments.retain(|fragment| *fragment != Text(""));
         fragments

@@ -52,11 +52,7 @@ impl Spm {
             // Adding zero makes one of the two zeros.
             scores: scores.iter().map(|score| Score(score + 0.0)).collect(),
             bytes: ByteTokens::new(vocab),
-            longest: vocab
-                .iter()
-                .map(|(_, text, _)| text.len())
-                .max()
-                .unwrap_or(0),
+            longest: vocab.iter().map(|(_, text, _)| text.len()).max().unwrap_or(0),
             space_prefix: data.add_space_prefix.unwrap_or(true),
         })
     }
@@ -112,22 +108,13 @@ mod tests {
     fn encode(data: &VocabData<'_>, text: &str) -> Vec<u32> {
         let vocab = Vocab::new(data).unwrap();
         let mut ids = Vec::new();
-        Spm::new(data, &vocab)
-            .unwrap()
-            .encode(&vocab, text, &mut ids)
-            .unwrap();
+        Spm::new(data, &vocab).unwrap().encode(&vocab, text, &mut ids).unwrap();
         ids
     }
 
     #[test]
     fn highest_score_first_and_leftmost_of_equals() {
-        let tokens = [
-            ("a", 0.0),
-            ("b", 0.0),
-            ("ab", -2.0),
-            ("ba", -1.0),
-            ("aa", -3.0),
-        ];
+        let tokens = [("a", 0.0), ("b", 0.0), ("ab", -2.0), ("ba", -1.0), ("aa", -3.0)];
         assert_eq!(encode(&data(&tokens), "aba"), [0, 3]);
         assert_eq!(encode(&data(&tokens), "aaa"), [4, 0]);
     }
@@ -152,9 +139,6 @@ mod tests {
             "x.gguf: tokenizer.ggml.scores: the score of token 0 is not a number"
         );
         data.scores = None;
-        assert_eq!(
-            message(&data),
-            "x.gguf: tokenizer.ggml.scores: 0 entries for 1 tokens"
-        );
+        assert_eq!(message(&data), "x.gguf: tokenizer.ggml.scores: 0 entries for 1 tokens");
     }
 }

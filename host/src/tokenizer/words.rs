@@ -75,11 +75,7 @@ impl Rules {
 
     /// All known names, for error messages.
     pub(super) fn names() -> String {
-        let names: Vec<_> = KINDS
-            .iter()
-            .flat_map(|(names, _)| *names)
-            .copied()
-            .collect();
+        let names: Vec<_> = KINDS.iter().flat_map(|(names, _)| *names).copied().collect();
         names.join(", ")
     }
 }
@@ -102,20 +98,11 @@ impl Words {
     }
 
     /// Calls `word` for each word; together they are the whole text.
-    pub(super) fn each<E>(
-        &self,
-        text: &str,
-        word: &mut dyn FnMut(&str) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn each<E>(&self, text: &str, word: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         self.split(&self.stages, text, word)
     }
 
-    fn split<E>(
-        &self,
-        stages: &[Regex],
-        text: &str,
-        word: &mut dyn FnMut(&str) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn split<E>(&self, stages: &[Regex], text: &str, word: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         let Some((stage, later)) = stages.split_first() else {
             return word(text);
         };
