@@ -225,9 +225,7 @@ blocks! {
 }
 
 /// The sixteen values that an IQ4 nibble stands for.
-pub const IQ4_TABLE: [i8; 16] = [
-    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
-];
+pub const IQ4_TABLE: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The sixteen values that an FP4 (E2M1) nibble stands for, doubled so that they are integers.
 pub const FP4_TABLE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
@@ -266,10 +264,7 @@ pub const fn scale_min(scales: &[u8; 12], j: usize) -> (u8, u8) {
         return (scales[j] & 63, scales[j + 4] & 63);
     }
     let low = scales[j + 4];
-    (
-        low & 15 | (scales[j - 4] >> 6) << 4,
-        low >> 4 | (scales[j] >> 6) << 4,
-    )
+    (low & 15 | (scales[j - 4] >> 6) << 4, low >> 4 | (scales[j] >> 6) << 4)
 }
 
 /// Packs eight six-bit scales and minimums: the inverse of [`scale_min`]. Values above 63 are cut.
@@ -386,10 +381,7 @@ impl BlockIq4Xs {
     }
 }
 
-const _: () = assert!(
-    QK_K == 256,
-    "the K-quant layouts above are written for 256 values"
-);
+const _: () = assert!(QK_K == 256, "the K-quant layouts above are written for 256 values");
 
 #[cfg(test)]
 mod tests {
@@ -408,11 +400,7 @@ mod tests {
     #[test]
     fn e8m0_is_a_power_of_two() {
         for e in 0..=255u8 {
-            assert_eq!(
-                f64::from(e8m0_half(e)),
-                2f64.powi(i32::from(e) - 128),
-                "e = {e}"
-            );
+            assert_eq!(f64::from(e8m0_half(e)), 2f64.powi(i32::from(e) - 128), "e = {e}");
         }
     }
 

@@ -8,9 +8,9 @@ use core::fmt;
 use half::bf16;
 
 use crate::blocks::{
-    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ2K, BlockQ3K, BlockQ4_0,
-    BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16, FP4_TABLE,
-    IQ4_TABLE, as_blocks, e8m0_half, half_nibble, scale_min, ue4m3_half,
+    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K,
+    BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16, FP4_TABLE, IQ4_TABLE, as_blocks, e8m0_half, half_nibble,
+    scale_min, ue4m3_half,
 };
 use crate::types::TensorType;
 
@@ -125,18 +125,14 @@ fn fill(out: &mut [f32], len: usize, value: impl Fn(usize) -> f32) {
 impl Dequantize for BlockQ4_0 {
     fn dequantize(&self, out: &mut [f32]) {
         let d = self.d.to_f32();
-        fill(out, Self::LEN, |i| {
-            d * (f32::from(half_nibble(&self.qs, i)) - 8.0)
-        });
+        fill(out, Self::LEN, |i| d * (f32::from(half_nibble(&self.qs, i)) - 8.0));
     }
 }
 
 impl Dequantize for BlockQ4_1 {
     fn dequantize(&self, out: &mut [f32]) {
         let (d, m) = (self.d.to_f32(), self.m.to_f32());
-        fill(out, Self::LEN, |i| {
-            d * f32::from(half_nibble(&self.qs, i)) + m
-        });
+        fill(out, Self::LEN, |i| d * f32::from(half_nibble(&self.qs, i)) + m);
     }
 }
 
@@ -167,9 +163,7 @@ impl Dequantize for BlockQ2K {
         for (k, group) in out[..Self::LEN].chunks_exact_mut(16).enumerate() {
             let scale = d * f32::from(self.scales[k] & 15);
             let min = dmin * f32::from(self.scales[k] >> 4);
-            fill(group, 16, |l| {
-                scale * f32::from(self.quant(16 * k + l)) - min
-            });
+            fill(group, 16, |l| scale * f32::from(self.quant(16 * k + l)) - min);
         }
     }
 }
@@ -198,13 +192,7 @@ impl Dequantize for BlockQ5K {
 
 /// The 8 groups of 32 that Q4_K and Q5_K share.
 #[inline]
-fn five_bit_groups(
-    d: F16,
-    dmin: F16,
-    scales: &[u8; 12],
-    quant: impl Fn(usize) -> u8,
-    out: &mut [f32],
-) {
+fn five_bit_groups(d: F16, dmin: F16, scales: &[u8; 12], quant: impl Fn(usize) -> u8, out: &mut [f32]) {
     let (d, dmin) = (d.to_f32(), dmin.to_f32());
     for (j, group) in out[..BlockQ4K::LEN].chunks_exact_mut(32).enumerate() {
         let (scale, min) = scale_min(scales, j);
@@ -236,15 +224,9 @@ impl Dequantize for BlockIq4Xs {
     fn dequantize(&self, out: &mut [f32]) {
         let d = self.d.to_f32();
         let (groups, _) = self.qs.as_chunks::<16>();
-        for ((k, qs), group) in groups
-            .iter()
-            .enumerate()
-            .zip(out[..Self::LEN].chunks_exact_mut(32))
-        {
+        for ((k, qs), group) in groups.iter().enumerate().zip(out[..Self::LEN].chunks_exact_mut(32)) {
             let scale = d * f32::from(self.scale(k));
-            fill(group, 32, |l| {
-                scale * table_value(&IQ4_TABLE, half_nibble(qs, l))
-            });
+            fill(group, 32, |l| scale * table_value(&IQ4_TABLE, half_nibble(qs, l)));
         }
     }
 }

@@ -5,18 +5,14 @@ use serde_json::Value;
 
 /// The shared file of one random block per type.
 pub(crate) fn vectors() -> Value {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../tests/data/quant_vectors.json"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/quant_vectors.json");
     serde_json::from_str(&std::fs::read_to_string(path).expect("quant_vectors.json")).expect("JSON")
 }
 
 /// The block bytes and values of one type's entry.
 fn vector(entry: &Value) -> (Vec<u8>, Vec<f32>) {
     let hex = entry["block_hex"].as_str().expect("block_hex");
-    let bytes =
-        (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"));
+    let bytes = (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).expect("hex"));
     let values = entry["values"]
         .as_array()
         .expect("values")
@@ -33,11 +29,7 @@ fn has_two_terms(ty: TensorType) -> bool {
 
 /// Distance in representable numbers (finite, equal signs or both zero).
 fn ulps(a: f32, b: f32) -> u32 {
-    if a == b {
-        0
-    } else {
-        a.to_bits().abs_diff(b.to_bits())
-    }
+    if a == b { 0 } else { a.to_bits().abs_diff(b.to_bits()) }
 }
 
 #[test]
@@ -56,10 +48,7 @@ fn every_vector_matches() {
         dequantize_row(ty, &bytes, &mut values).expect(name);
         let allowed = u32::from(has_two_terms(ty));
         for (i, (&value, &want)) in values.iter().zip(&expected).enumerate() {
-            assert!(
-                ulps(value, want) <= allowed,
-                "{ty}[{i}]: {value} instead of {want}"
-            );
+            assert!(ulps(value, want) <= allowed, "{ty}[{i}]: {value} instead of {want}");
         }
         seen += 1;
     }
@@ -80,11 +69,7 @@ fn plain_numbers() {
     for (ty, bytes) in cases {
         let mut out = [0.0];
         dequantize_row(ty, bytes, &mut out).expect("one value");
-        let want = if ty.name().starts_with('I') {
-            -2.0
-        } else {
-            -2.5
-        };
+        let want = if ty.name().starts_with('I') { -2.0 } else { -2.5 };
         assert_eq!(out[0], want, "{ty}");
     }
 }
@@ -93,10 +78,7 @@ fn plain_numbers() {
 fn sizes_must_match() {
     let mut out = [0.0; 256];
     let error = dequantize_row(TensorType::Q4_K, &[0; 143], &mut out).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "143 bytes of Q4_K do not hold 256 values"
-    );
+    assert_eq!(error.to_string(), "143 bytes of Q4_K do not hold 256 values");
     assert!(dequantize_row(TensorType::Q4_K, &[0; 144], &mut out[..255]).is_err());
     assert!(dequantize_row(TensorType::Q4_K, &[], &mut []).is_ok());
 }

@@ -119,10 +119,7 @@ mod tests {
         let kind = ErrorKind::key(&format!("a\nb\u{1b}{}", "x".repeat(1 << 20)), "is missing");
         let text = Error::new("f.gguf", kind).to_string();
         assert!(text.starts_with("f.gguf: key 'a\\nb\\u{1b}xxx"), "{text}");
-        assert!(
-            text.ends_with("x…': is missing") && text.len() < 200,
-            "{text}"
-        );
+        assert!(text.ends_with("x…': is missing") && text.len() < 200, "{text}");
         assert_eq!(file_label(Path::new("a\nb")), "a\\nb");
     }
 }

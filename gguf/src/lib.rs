@@ -23,6 +23,8 @@ pub mod types;
 mod error;
 #[cfg(feature = "std")]
 pub mod reader;
+#[cfg(feature = "std")]
+pub mod writer;
 
 pub use types::TensorType;
 
@@ -30,3 +32,5 @@ pub use types::TensorType;
 pub use error::{Error, ErrorKind};
 #[cfg(feature = "std")]
 pub use reader::{Array, Gguf, Metadata, TensorView, Value, ValueKind};
+#[cfg(feature = "std")]
+pub use writer::{GgufWriter, MetaValue};

@@ -167,12 +167,8 @@ impl<'a> Metadata<'a> {
             return Ok(None);
         };
         let text = std::str::from_utf8(bytes);
-        text.map(Some).map_err(|e| {
-            self.error(
-                key,
-                format!("is not valid UTF-8 from byte {} on", e.valid_up_to()),
-            )
-        })
+        text.map(Some)
+            .map_err(|e| self.error(key, format!("is not valid UTF-8 from byte {} on", e.valid_up_to())))
     }
 
     /// The key's value as text, which must be there.
@@ -199,9 +195,7 @@ impl<'a> Metadata<'a> {
     /// # Errors
     /// The value is no array, or an element is of another kind or does not fit.
     pub fn list<T: Scalar>(self, key: &str) -> Result<Option<Vec<T>>, Error> {
-        self.array(key)?
-            .map(|array| self.elements(key, array))
-            .transpose()
+        self.array(key)?.map(|array| self.elements(key, array)).transpose()
     }
 
     /// The key's value as an array of strings, each as its bytes.
@@ -210,9 +204,7 @@ impl<'a> Metadata<'a> {
     /// The value is no array of strings.
     pub fn strings(self, key: &str) -> Result<Option<Strings<'a>>, Error> {
         self.typed(key, "an array of strings", |value| match value {
-            Value::Array(array) if array.kind() == ValueKind::Str => Some(Strings {
-                elements: array.iter(),
-            }),
+            Value::Array(array) if array.kind() == ValueKind::Str => Some(Strings { elements: array.iter() }),
             _ => None,
         })
     }
@@ -232,13 +224,10 @@ impl<'a> Metadata<'a> {
     pub fn per_layer<T: Scalar>(self, key: &str, layers: usize) -> Result<Option<Vec<T>>, Error> {
         match self.get(key) {
             None => Ok(None),
-            _ if layers > MAX_LAYERS => {
-                Err(self.error(key, format!("{layers} layers are too many")))
+            _ if layers > MAX_LAYERS => Err(self.error(key, format!("{layers} layers are too many"))),
+            Some(Value::Array(array)) if array.len() != layers => {
+                Err(self.error(key, format!("has {} elements for {layers} layers", array.len())))
             }
-            Some(Value::Array(array)) if array.len() != layers => Err(self.error(
-                key,
-                format!("has {} elements for {layers} layers", array.len()),
-            )),
             Some(Value::Array(array)) => self.elements(key, array).map(Some),
             Some(_) => Ok(self.scalar(key)?.map(|value| vec![value; layers])),
         }
@@ -257,21 +246,11 @@ impl<'a> Metadata<'a> {
         value.ok_or_else(|| self.error(key, "is missing"))
     }
 
-    fn typed<T>(
-        self,
-        key: &str,
-        wanted: &str,
-        read: impl Fn(Value<'a>) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    fn typed<T>(self, key: &str, wanted: &str, read: impl Fn(Value<'a>) -> Option<T>) -> Result<Option<T>, Error> {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        let wrong = || {
-            self.error(
-                key,
-                format!("must be {wanted}, but is {}", value.describe()),
-            )
-        };
+        let wrong = || self.error(key, format!("must be {wanted}, but is {}", value.describe()));
         read(value).map(Some).ok_or_else(wrong)
     }
 
@@ -280,11 +259,7 @@ impl<'a> Metadata<'a> {
             let wrong = || {
                 self.error(
                     key,
-                    format!(
-                        "element {i} must be {}, but is {}",
-                        T::WANTED,
-                        value.describe()
-                    ),
+                    format!("element {i} must be {}, but is {}", T::WANTED, value.describe()),
                 )
             };
             T::from_value(value).ok_or_else(wrong)

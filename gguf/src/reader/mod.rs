@@ -93,9 +93,7 @@ impl Gguf {
 
     /// The tensor of this name. Takes constant time.
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        self.tensor_index
-            .get(name)
-            .map(|&i| self.view(&self.tensors[i]))
+        self.tensor_index.get(name).map(|&i| self.view(&self.tensors[i]))
     }
 
     /// The tensor of this name, which must be there.
@@ -103,8 +101,7 @@ impl Gguf {
     /// # Errors
     /// There is none.
     pub fn require_tensor(&self, name: &str) -> Result<TensorView<'_>, Error> {
-        self.tensor(name)
-            .ok_or_else(|| self.tensor_error(name, "is missing"))
+        self.tensor(name).ok_or_else(|| self.tensor_error(name, "is missing"))
     }
 
     /// All tensors, in file order.
@@ -134,22 +131,13 @@ impl Gguf {
 
     /// Bytes of all files together.
     pub fn file_bytes(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| shard.storage.len() as u64)
-            .sum()
+        self.shards.iter().map(|shard| shard.storage.len() as u64).sum()
     }
 
     /// An error about a tensor, naming the file that holds it.
     pub fn tensor_error(&self, name: &str, problem: impl std::fmt::Display) -> Error {
-        let shard = self
-            .tensor_index
-            .get(name)
-            .map_or(0, |&i| self.tensors[i].shard);
-        Error::new(
-            &self.shards[shard].label,
-            ErrorKind::tensor(name, problem.to_string()),
-        )
+        let shard = self.tensor_index.get(name).map_or(0, |&i| self.tensors[i].shard);
+        Error::new(&self.shards[shard].label, ErrorKind::tensor(name, problem.to_string()))
     }
 
     /// An error about the (first) file.
@@ -187,11 +175,7 @@ impl Gguf {
             let range = place(&raw, header.data_start, header.alignment, file.len())
                 .map_err(|problem| ErrorKind::tensor(&raw.name, problem))?;
             let RawTensor {
-                name,
-                ty,
-                n_dims,
-                dims,
-                ..
+                name, ty, n_dims, dims, ..
             } = raw;
             gguf.add(TensorInfo {
                 name,
@@ -252,17 +236,10 @@ impl Gguf {
 }
 
 /// The bytes of a tensor within its file.
-fn place(
-    raw: &RawTensor,
-    data_start: u64,
-    alignment: u32,
-    file_len: usize,
-) -> Result<Range<usize>, String> {
+fn place(raw: &RawTensor, data_start: u64, alignment: u32, file_len: usize) -> Result<Range<usize>, String> {
     let RawTensor { offset, bytes, .. } = *raw;
     if !offset.is_multiple_of(alignment.into()) {
-        return Err(format!(
-            "offset {offset} is not aligned to {alignment} bytes"
-        ));
+        return Err(format!("offset {offset} is not aligned to {alignment} bytes"));
     }
     let start = data_start.checked_add(offset);
     let end = start.and_then(|start| start.checked_add(bytes));
@@ -278,10 +255,7 @@ fn place(
 fn check_overlaps(tensors: &[TensorInfo]) -> Result<(), ErrorKind> {
     let mut order: Vec<&TensorInfo> = tensors.iter().collect();
     order.sort_by_key(|info| info.range.start);
-    match order
-        .windows(2)
-        .find(|pair| pair[1].range.start < pair[0].range.end)
-    {
+    match order.windows(2).find(|pair| pair[1].range.start < pair[0].range.end) {
         Some(pair) => Err(ErrorKind::tensor(
             &pair[1].name,
             format!("overlaps tensor {}", crate::error::Quoted(&pair[0].name)),

@@ -13,11 +13,11 @@ const MIN_ENTRY_BYTES: u64 = 8 + 1 + 4 + 1;
 /// Fewest bytes a tensor info takes: length of the name, dimensions, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 /// Tensor names are shorter than this.
-const NAME_LIMIT: usize = 64;
+pub(crate) const NAME_LIMIT: usize = 64;
 /// Alignments above this serve no purpose but to break things.
 const MAX_ALIGNMENT: u32 = 1 << 20;
 /// Alignment of the data section where the file names none.
-pub(super) const DEFAULT_ALIGNMENT: u32 = 32;
+pub(crate) const DEFAULT_ALIGNMENT: u32 = 32;
 /// The key that names the alignment.
 pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 
@@ -207,10 +207,7 @@ fn array_len(cursor: &mut Cursor<'_>, element: ValueKind, key: &str) -> Result<u
     let len = cursor.u64("an array's length")?;
     let smallest = element.size().unwrap_or(8) as u64;
     if len > cursor.remaining() / smallest {
-        let problem = format!(
-            "an array of {len} {} does not fit into the file",
-            element.name()
-        );
+        let problem = format!("an array of {len} {} does not fit into the file", element.name());
         return Err(ErrorKind::key(key, problem));
     }
     Ok(len as usize)
@@ -222,15 +219,22 @@ fn alignment(file: &[u8], entries: &Entries) -> Result<u32, ErrorKind> {
         return Ok(DEFAULT_ALIGNMENT);
     };
     match stored.read(file) {
-        Value::U32(v) if v.is_power_of_two() && v <= MAX_ALIGNMENT => Ok(v),
-        Value::U32(v) => Err(ErrorKind::key(
-            ALIGNMENT_KEY,
-            format!("{v} is not a power of two up to {MAX_ALIGNMENT}"),
-        )),
+        Value::U32(v) => check_alignment(v),
         other => Err(ErrorKind::key(
             ALIGNMENT_KEY,
             format!("must be a u32, but is {}", other.describe()),
         )),
+    }
+}
+
+/// Refuses alignments that are no power of two or absurdly large.
+pub(crate) fn check_alignment(v: u32) -> Result<u32, ErrorKind> {
+    let usable = v.is_power_of_two() && v <= MAX_ALIGNMENT;
+    let problem = || format!("{v} is not a power of two up to {MAX_ALIGNMENT}");
+    if usable {
+        Ok(v)
+    } else {
+        Err(ErrorKind::key(ALIGNMENT_KEY, problem()))
     }
 }
 
@@ -258,9 +262,8 @@ fn tensor(cursor: &mut Cursor<'_>) -> Result<RawTensor, ErrorKind> {
         *dim = cursor.u64("a tensor's dimension")?;
     }
     let id = cursor.u32("a tensor's type")?;
-    let ty = TensorType::from_id(id).ok_or_else(|| {
-        ErrorKind::tensor(&name, format!("type {id} is unknown or no longer in use"))
-    })?;
+    let ty = TensorType::from_id(id)
+        .ok_or_else(|| ErrorKind::tensor(&name, format!("type {id} is unknown or no longer in use")))?;
     let offset = cursor.u64("a tensor's offset")?;
     let bytes = tensor_bytes(ty, &dims).map_err(|problem| ErrorKind::tensor(&name, problem))?;
     Ok(RawTensor {
@@ -354,10 +357,7 @@ impl<'a> Cursor<'a> {
         std::str::from_utf8(bytes).map_err(|_| {
             container(
                 at,
-                format!(
-                    "{what} is not valid UTF-8: {}",
-                    Quoted(String::from_utf8_lossy(bytes))
-                ),
+                format!("{what} is not valid UTF-8: {}", Quoted(String::from_utf8_lossy(bytes))),
             )
         })
     }
@@ -373,10 +373,7 @@ impl<'a> Cursor<'a> {
             ));
         }
         if count > self.remaining() / smallest {
-            return Err(container(
-                at,
-                format!("{count} {what} do not fit into the file"),
-            ));
+            return Err(container(at, format!("{count} {what} do not fit into the file")));
         }
         Ok(count)
     }

@@ -39,10 +39,7 @@ pub(super) fn other_parts(first: &Gguf, path: &Path) -> Result<Vec<PathBuf>, Err
         count => count,
     };
     let no = first.metadata().require_u32(NO_KEY)?;
-    let name = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((prefix, named_no, named_count)) = parse_file_name(name) else {
         return fail(format!(
             "part {} of {count} must be named {}",
@@ -72,9 +69,7 @@ pub(super) fn other_parts(first: &Gguf, path: &Path) -> Result<Vec<PathBuf>, Err
 pub(super) fn part_count(gguf: &Gguf) -> Result<u32, Error> {
     let count = gguf.metadata().u32(COUNT_KEY)?.unwrap_or(0);
     if count > u16::MAX.into() {
-        return Err(gguf
-            .metadata()
-            .error(COUNT_KEY, format!("{count} parts are too many")));
+        return Err(gguf.metadata().error(COUNT_KEY, format!("{count} parts are too many")));
     }
     Ok(count)
 }

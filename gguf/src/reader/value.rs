@@ -28,9 +28,7 @@ impl ValueKind {
     /// The kind with this id in a file.
     pub const fn from_id(id: u32) -> Option<Self> {
         use ValueKind::*;
-        const ALL: [ValueKind; 13] = [
-            U8, I8, U16, I16, U32, I32, F32, Bool, Str, Array, U64, I64, F64,
-        ];
+        const ALL: [ValueKind; 13] = [U8, I8, U16, I16, U32, I32, F32, Bool, Str, Array, U64, I64, F64];
         if (id as usize) < ALL.len() {
             Some(ALL[id as usize])
         } else {
@@ -204,6 +202,11 @@ impl<'a> Array<'a> {
     /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The elements as they are packed in the file.
+    pub const fn packed(&self) -> &'a [u8] {
+        self.bytes
     }
 
     /// Walks the elements.
