@@ -1,2 +1,7 @@
 //! The `sparkinfer` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sparkinfer::cli::run()
+}

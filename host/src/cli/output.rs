@@ -1,0 +1,38 @@
+//! Writing to standard output when its reader may be gone.
+
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+/// Prints an answer to standard output: as JSON, indented, or as text.
+pub fn print(answer: &(impl Display + Serialize), as_json: bool) -> anyhow::Result<()> {
+    let text = if as_json {
+        serde_json::to_string_pretty(answer)?
+    } else {
+        answer.to_string()
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.trim_end().as_bytes())?;
+    out.write_all(b"\n")?;
+    Ok(out.flush()?)
+}
+
+/// Whether an error means that the reader of our output went away (`sparkinfer … | head`). That is no failure: the
+/// reader has what it wanted.
+pub fn is_closed(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    causes.into_iter().any(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn only_a_broken_pipe_is_quiet() {
+        let failed = |kind: ErrorKind| Err::<(), _>(io::Error::from(kind)).context("cannot write").unwrap_err();
+        assert!(is_closed(&failed(ErrorKind::BrokenPipe)));
+        assert!(!is_closed(&failed(ErrorKind::StorageFull)));
+    }
+}
