@@ -3,6 +3,7 @@
 pub mod prompt;
 pub mod stats;
 pub mod stop;
+mod text;
 
 use crate::engine::{Engine, EngineError};
 use crate::sample::{SampleOptions, Sampler};
@@ -13,6 +14,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use stop::StopMatcher;
+
+pub use text::TokenText;
 
 /// Tokens of the prompt between two looks at the interrupt flag.
 const PROMPT_CHUNK: usize = 512;

@@ -1,0 +1,38 @@
+//! The bar that shows while a model loads: on a terminal only.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
+
+/// A bar on standard error that goes away when it is dropped.
+pub struct LoadBar(ProgressBar);
+
+impl LoadBar {
+    /// Shows that `model` is being loaded; shows nothing where standard error is no terminal, or if `quiet`.
+    pub fn start(model: &str, quiet: bool) -> Self {
+        let target = if quiet {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr()
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        bar.set_message(format!("loading {model}"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    /// Shows that `done` of `total` bytes are where they belong.
+    pub fn set(&self, done: u64, total: u64) {
+        if self.0.length().is_none() {
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
+            self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+}
+
+impl Drop for LoadBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
