@@ -197,31 +197,58 @@ mod tests {
         assert_eq!(words("qwen35", "e\u{301}a"), ["e\u{301}a"]);
     }
 
-    /// Look-ahead by hand, one character at a time: the longest run of spaces, less one character
-    /// if something follows.
-    fn leading_run(text: &str) -> Option<usize> {
-        let rest = text.trim_start();
-        let run = text.len() - rest.len();
-        let last = text[..run].chars().next_back()?.len_utf8();
-        let shorter = if rest.is_empty() { run } else { run - last };
-        Some(if shorter == 0 { run } else { shorter })
+    /// The published expressions, which the `tokenizers` crate runs with look-ahead.
+    const PUBLISHED: &[(&str, &[&str])] = &[
+        (
+            "llama-bpe",
+            &[
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        ),
+        (
+            "qwen2",
+            &[
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        ),
+        (
+            "qwen35",
+            &[
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            ],
+        ),
+        ("gpt-2", &[PUBLISHED_GPT2]),
+        ("smollm", &[r"\p{N}", PUBLISHED_GPT2]),
+    ];
+    const PUBLISHED_GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+    fn published(expressions: &[&str], text: &str) -> Vec<String> {
+        use tokenizers::SplitDelimiterBehavior::Isolated;
+        use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+        use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+        let mut cut = PreTokenizedString::from(text);
+        for expression in expressions {
+            let pattern = SplitPattern::Regex((*expression).to_owned());
+            let split = Split::new(pattern, Isolated, false).unwrap();
+            split.pre_tokenize(&mut cut).unwrap();
+        }
+        let words = cut.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        words.into_iter().map(|(word, ..)| word.to_owned()).collect()
     }
 
     proptest::proptest! {
         #[test]
-        fn words_are_the_text(text in "\\PC{0,30}|[ \\r\\n\ta1'!é]{0,30}", kind in 0..KINDS.len()) {
-            let cut = words(KINDS[kind].0[0], &text);
-            proptest::prop_assert_eq!(cut.concat(), text);
-            proptest::prop_assert!(cut.iter().all(|word| !word.is_empty()));
-        }
-
-        #[test]
-        fn runs_follow_the_look_ahead(text in "[ \u{a0}\t]{1,6}[a!]?") {
-            let first = words("gpt-2", &text)[0].len();
-            let run = leading_run(&text).unwrap();
-            // One plain space in front of a word belongs to it.
-            let joined = run == 1 && text.starts_with(' ') && text.len() > 1;
-            proptest::prop_assert_eq!(first, if joined { text.len() } else { run });
+        fn words_are_those_of_the_published_expressions(
+            text in "[^ſ]{0,20}|[ \r\n\ta1'sL!é\u{85}\u{a0}\u{301}²]{0,30}",
+            kind in 0..PUBLISHED.len(),
+        ) {
+            let (name, expressions) = PUBLISHED[kind];
+            let cut = words(name, &text);
+            proptest::prop_assert_eq!(cut.concat(), &*text);
+            if !text.is_empty() {
+                proptest::prop_assert_eq!(cut, published(expressions, &text));
+            }
         }
     }
 }
