@@ -10,6 +10,7 @@ mod bytes;
 mod error;
 mod merge;
 mod merges;
+mod metadata;
 mod raw_bpe;
 mod roles;
 mod special;
@@ -22,7 +23,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use byte_level::ByteLevel;
+use error::quoted;
 use raw_bpe::RawBpe;
+use sparkinfer_gguf::Gguf;
 use special::{Fragment, SpecialTokens};
 use spm::Spm;
 use vocab::Vocab;
@@ -102,6 +105,14 @@ impl Built {
 }
 
 impl Tokenizer {
+    /// Builds the tokenizer of a GGUF file.
+    ///
+    /// # Errors
+    /// As [`Self::from_data`], and if a key is missing or of the wrong kind.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
+        Self::from_data(metadata::read(gguf)?)
+    }
+
     /// Builds a tokenizer from metadata.
     ///
     /// # Errors
@@ -287,7 +298,7 @@ fn build(data: &VocabData<'_>, vocab: &Vocab) -> Result<Built> {
             add_bos: true,
         }),
         other => {
-            let problem = format!("{other:?} is not supported (supported: {MODELS})");
+            let problem = format!("{} is not supported (supported: {MODELS})", quoted(other));
             Err(data.error("model", problem))
         }
     }
@@ -299,7 +310,7 @@ fn rules(data: &VocabData<'_>) -> Result<Rules> {
         let problem = format!("missing; the file must name its pre-tokeniser {}", supported());
         return Err(data.error("pre", problem));
     };
-    let unknown = || data.error("pre", format!("{name:?} is not supported {}", supported()));
+    let unknown = || data.error("pre", format!("{} is not supported {}", quoted(name), supported()));
     Rules::named(name).ok_or_else(unknown)
 }
 

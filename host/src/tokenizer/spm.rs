@@ -136,9 +136,12 @@ mod tests {
         };
         assert_eq!(
             message(&data),
-            "x.gguf: tokenizer.ggml.scores: the score of token 0 is not a number"
+            "x.gguf: key 'tokenizer.ggml.scores': the score of token 0 is not a number"
         );
         data.scores = None;
-        assert_eq!(message(&data), "x.gguf: tokenizer.ggml.scores: 0 entries for 1 tokens");
+        assert_eq!(
+            message(&data),
+            "x.gguf: key 'tokenizer.ggml.scores': 0 entries for 1 tokens"
+        );
     }
 }

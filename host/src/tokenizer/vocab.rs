@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::error::{Result, TokenizerError};
+use super::error::{Result, TokenizerError, quoted};
 
 /// Prefix of all tokenizer keys in GGUF metadata.
 pub(super) const PREFIX: &str = "tokenizer.ggml.";
@@ -224,7 +224,7 @@ fn index(data: &VocabData<'_>, texts: &[Arc<str>]) -> Result<HashMap<Arc<str>, u
     let mut by_text = HashMap::with_capacity(texts.len());
     for (id, text) in texts.iter().enumerate() {
         if let Some(first) = by_text.insert(text.clone(), id as u32) {
-            let problem = format!("tokens {first} and {id} are both {text:?}");
+            let problem = format!("tokens {first} and {id} are both {}", quoted(text));
             return Err(data.error("tokens", problem));
         }
     }
@@ -266,17 +266,17 @@ mod tests {
     fn refuses_damaged_lists_by_key() {
         assert_eq!(
             message(&data(&[])),
-            "x.gguf: tokenizer.ggml.tokens: 0 tokens; at least 1 is needed"
+            "x.gguf: key 'tokenizer.ggml.tokens': 0 tokens; at least 1 is needed"
         );
         assert_eq!(
             message(&data(&["a", "b", "a"])),
-            "x.gguf: tokenizer.ggml.tokens: tokens 0 and 2 are both \"a\""
+            "x.gguf: key 'tokenizer.ggml.tokens': tokens 0 and 2 are both 'a'"
         );
         let mut short = data(&["a", "b"]);
         short.types = Some(vec![1]);
         assert_eq!(
             message(&short),
-            "x.gguf: tokenizer.ggml.token_type: 1 entries for 2 tokens"
+            "x.gguf: key 'tokenizer.ggml.token_type': 1 entries for 2 tokens"
         );
     }
 
