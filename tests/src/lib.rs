@@ -1,1 +1,3 @@
 //! Whole-program, conformance and GPU tests.
+
+pub mod assets;
