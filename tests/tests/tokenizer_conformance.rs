@@ -2,7 +2,7 @@
 
 use sparkinfer::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 use sparkinfer_gguf::Gguf;
-use sparkinfer_tests::assets::VOCAB;
+use sparkinfer_tests::assets::{SMOLLM2, VOCAB};
 use std::path::Path;
 
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
@@ -52,6 +52,26 @@ conformance! {
     gpt2: "gpt-2", 46;
     llama_spm: "llama-spm", 46;
     gemma4: "gemma-4", 46;
+}
+
+/// SmolLM2 has no conformance file of its own: these ids come from a llama.cpp server with this very model.
+#[test]
+fn smollm() {
+    let Some(model) = SMOLLM2.get() else { return };
+    let tokenizer = Tokenizer::from_gguf(&Gguf::open(model).unwrap()).unwrap();
+    let cases: Vec<serde_json::Value> = serde_json::from_str(include_str!("../data/smollm_tokens.json")).unwrap();
+    assert_eq!(cases.len(), 54);
+    let parsed = EncodeOptions {
+        parse_special: true,
+        ..EncodeOptions::TEXT
+    };
+    for case in &cases {
+        let text = case["text"].as_str().unwrap();
+        for (options, ids) in [(EncodeOptions::TEXT, &case["plain"]), (parsed, &case["parsed"])] {
+            let found = tokenizer.encode(text, options).unwrap();
+            assert_eq!(serde_json::to_value(found).unwrap(), *ids, "{text:?}");
+        }
+    }
 }
 
 const NAMES: [&str; 6] = ["qwen2", "qwen35", "llama-bpe", "gpt-2", "llama-spm", "gemma-4"];
