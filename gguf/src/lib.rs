@@ -23,6 +23,8 @@ pub mod types;
 mod error;
 #[cfg(feature = "std")]
 pub mod reader;
+#[cfg(all(feature = "std", any(test, feature = "test-support")))]
+pub mod test_support;
 #[cfg(feature = "std")]
 pub mod writer;
 
