@@ -1,6 +1,7 @@
 //! The sparkinfer engine.
 
 pub mod bundled;
+pub mod chat;
 pub mod cli;
 pub mod device;
 pub mod engine;
