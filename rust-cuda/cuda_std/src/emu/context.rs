@@ -1,0 +1,82 @@
+//! The block and thread that run just now on this host thread.
+
+use super::block::Block;
+use super::fault::{FaultKind, raise};
+use core::cell::Cell;
+
+/// Where a thread stands in its launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub thread: [u32; 3],
+    pub block: [u32; 3],
+    pub block_dim: [u32; 3],
+    pub grid_dim: [u32; 3],
+    /// The thread's number in its block.
+    pub linear: u32,
+}
+
+thread_local! {
+    static CURRENT: Cell<*mut Block> = const { Cell::new(core::ptr::null_mut()) };
+}
+
+/// Makes `block` the current one until the guard is dropped.
+pub(super) fn enter(block: *mut Block) -> impl Drop {
+    struct Leave(*mut Block);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CURRENT.set(self.0);
+        }
+    }
+    Leave(CURRENT.replace(block))
+}
+
+/// Runs `f` on the current block. `f` must not switch threads.
+pub(super) fn with<R>(f: impl FnOnce(&mut Block) -> R) -> R {
+    let block = CURRENT.get();
+    assert!(
+        !block.is_null(),
+        "a device operation was called outside a kernel: launch it with emu::Emulator"
+    );
+    // SAFETY: the scheduler keeps the block alive while it is current, and holds no reference to it
+    // while a thread runs; `f` neither switches nor calls `with`.
+    f(unsafe { &mut *block })
+}
+
+/// Lets other threads run until the scheduler resumes this one.
+pub(super) fn suspend() {
+    let yielder = with(|block| block.lane().yielder);
+    // SAFETY: the yielder lives on the running coroutine's stack for as long as it runs.
+    unsafe { (*yielder).suspend(()) };
+}
+
+/// Lets all other threads have a turn: what a thread does that polls.
+pub(super) fn pause() {
+    with(Block::enqueue_poller);
+    suspend();
+}
+
+pub(crate) fn place() -> Place {
+    with(|block| block.lane().place)
+}
+
+pub(crate) fn live_lanes() -> u32 {
+    with(|block| block.warps[block.current / 32].live)
+}
+
+pub(crate) fn pdl_wait() {
+    let allowed = with(|block| {
+        block.waited = true;
+        block.kernel.pdl
+    });
+    if !allowed {
+        let detail = "calls pdl::wait() but is not declared so: write #[kernel(pdl)]".to_owned();
+        raise(FaultKind::DependencyWait, None, detail);
+    }
+}
+
+pub(crate) fn tick() -> u64 {
+    with(|block| {
+        block.ticks += 1;
+        block.ticks
+    })
+}

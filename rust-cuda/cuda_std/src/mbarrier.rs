@@ -1,0 +1,103 @@
+//! Barriers in shared memory that count arrivals and bytes.
+//!
+//! A barrier goes through phases. A phase ends when the expected number of arrivals has come and all
+//! expected bytes of bulk copies have landed; whoever waits names the phase's parity: 0 for the
+//! first, then 1, 0, …
+
+use crate::shared::Shared;
+
+/// A barrier object: 8 bytes of shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier(u32);
+
+impl Barrier {
+    /// The barrier that lies in value `index` of `memory`.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(memory: Shared<u64>, index: u32) -> Self {
+        Self(memory.address_of(index))
+    }
+
+    /// Its shared address.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self) -> u32 {
+        self.0
+    }
+
+    /// `mbarrier.init.shared::cta.b64`, for `arrivals` arrivals a phase. One thread calls it, then
+    /// [`fence_init`], then the block meets at a barrier.
+    #[inline(always)]
+    #[track_caller]
+    pub fn init(self, arrivals: u32) {
+        on! { ptx {
+            // SAFETY: writes shared memory, which holds no Rust object.
+            unsafe { core::arch::asm!("mbarrier.init.shared.b64 [{a}], {n};", a = in(reg32) self.0, n = in(reg32) arrivals, options(nostack)) }
+        } emu { crate::emu::mbarrier_init(self.0, arrivals) } }
+    }
+
+    /// `mbarrier.arrive.shared::cta.b64`: one arrival; what the thread did before is visible to those who wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn arrive(self) {
+        on! { ptx {
+            // SAFETY: changes the barrier object only.
+            unsafe { core::arch::asm!("{{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [{a}]; }}", a = in(reg32) self.0, options(nostack)) }
+        } emu { crate::emu::mbarrier_arrive(self.0, 0) } }
+    }
+
+    /// `mbarrier.arrive.expect_tx.shared::cta.b64`: one arrival, and `bytes` more bytes to wait for.
+    /// Traps before sm_90.
+    #[inline(always)]
+    #[track_caller]
+    pub fn arrive_expect(self, bytes: u32) {
+        on! { ptx {
+            if crate::arch::HAS_BULK_COPY {
+                // SAFETY: changes the barrier object only.
+                unsafe { core::arch::asm!("{{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [{a}], {n}; }}", a = in(reg32) self.0, n = in(reg32) bytes, options(nostack)) }
+            } else {
+                // SAFETY: ends the kernel.
+                unsafe { core::arch::nvptx::trap() }
+            }
+        } emu { crate::emu::mbarrier_arrive(self.0, bytes) } }
+    }
+
+    /// `mbarrier.try_wait.parity.shared::cta.b64` (before sm_90 `mbarrier.test_wait.parity`): whether the
+    /// phase of this parity has ended, after waiting a little.
+    #[inline(always)]
+    #[must_use]
+    #[track_caller]
+    pub fn try_wait(self, parity: u32) -> bool {
+        on! { ptx {
+            let done: u32;
+            // SAFETY: reads the barrier object.
+            unsafe {
+                if crate::arch::SM_90 {
+                    core::arch::asm!("{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack));
+                } else {
+                    core::arch::asm!("{{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack));
+                }
+            }
+            done != 0
+        } emu { crate::emu::mbarrier_test(self.0, parity) } }
+    }
+
+    /// Waits until the phase of this parity has ended.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(self, parity: u32) {
+        while !self.try_wait(parity) {}
+    }
+}
+
+/// Makes initialised barriers visible to bulk copies: `fence.mbarrier_init.release.cluster` and
+/// `fence.proxy.async.shared::cta`; nothing before sm_90.
+#[inline(always)]
+pub fn fence_init() {
+    on! { ptx {
+        if crate::arch::SM_90 {
+            // SAFETY: fences.
+            unsafe { core::arch::asm!("fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;", options(nostack)) }
+        }
+    } emu {} }
+}
