@@ -46,7 +46,11 @@ impl ModelSpec {
             read += cost.1;
         }
         let values: u64 = self.attentions().map(|a| 2 * (a.kv_heads * a.head_dim) as u64).sum();
-        Memory { weights, read_per_token: read, kv_per_token: values * kv.bytes() as u64 }
+        Memory {
+            weights,
+            read_per_token: read,
+            kv_per_token: values * kv.bytes() as u64,
+        }
     }
 }
 

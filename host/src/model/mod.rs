@@ -15,8 +15,5 @@ mod tensors;
 pub use arch::architectures;
 pub use memory::{KvType, Memory};
 pub use rope::{Rope, RopeLayout, RopeScaling};
-pub use spec::{
-    Activation, Attention, Dense, Embedding, Gating, Layer, ModelSpec, Moe, Operation, Part,
-    SharedExpert,
-};
+pub use spec::{Activation, Attention, Dense, Embedding, Gating, Layer, ModelSpec, Moe, Operation, Part, SharedExpert};
 pub use tensors::{Linear, Matrix, Vector};

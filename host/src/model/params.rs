@@ -41,7 +41,8 @@ impl<'g> Params<'g> {
 
     /// An error about the value of a key.
     pub(super) fn bad(&self, suffix: &str, value: impl Display, limits: impl Display) -> Error {
-        self.metadata().error(&self.key(suffix), format!("is {value}, but must be {limits}"))
+        self.metadata()
+            .error(&self.key(suffix), format!("is {value}, but must be {limits}"))
     }
 
     /// `value`, or an error that says that the key is missing.
@@ -60,7 +61,9 @@ impl<'g> Params<'g> {
 
     /// An integer in `limits`, or `None` if the key is absent.
     pub(super) fn optional_count(&self, suffix: &str, limits: RangeInclusive<usize>) -> Result<Option<usize>> {
-        let Some(value) = self.metadata().u32(&self.key(suffix))? else { return Ok(None) };
+        let Some(value) = self.metadata().u32(&self.key(suffix))? else {
+            return Ok(None);
+        };
         self.in_limits(suffix, value as usize, &limits).map(Some)
     }
 
@@ -83,14 +86,20 @@ impl<'g> Params<'g> {
         layer: usize,
         limits: RangeInclusive<usize>,
     ) -> Result<Option<usize>> {
-        let per_layer = self.metadata().per_layer::<u32>(&self.key(suffix), self.block_count()?)?;
+        let per_layer = self
+            .metadata()
+            .per_layer::<u32>(&self.key(suffix), self.block_count()?)?;
         let value = per_layer.and_then(|values| values.get(layer).copied());
-        value.map(|value| self.in_limits(suffix, value as usize, &limits)).transpose()
+        value
+            .map(|value| self.in_limits(suffix, value as usize, &limits))
+            .transpose()
     }
 
     /// A finite number above 0, or `None` if the key is absent.
     pub(super) fn positive(&self, suffix: &str) -> Result<Option<f32>> {
-        let Some(value) = self.metadata().f32(&self.key(suffix))? else { return Ok(None) };
+        let Some(value) = self.metadata().f32(&self.key(suffix))? else {
+            return Ok(None);
+        };
         if value.is_finite() && value > 0.0 {
             return Ok(Some(value));
         }
@@ -129,13 +138,11 @@ impl<'g> Params<'g> {
         self.gguf.tensor(name)
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.tensor(name).is_some()
-    }
-
     /// `name`, if it is there, with shape `expected` and a type that can be computed with.
     fn checked(&self, name: &str, expected: &[usize]) -> Result<Option<TensorView<'g>>> {
-        let Some(tensor) = self.tensor(name) else { return Ok(None) };
+        let Some(tensor) = self.tensor(name) else {
+            return Ok(None);
+        };
         let (found, expected) = (Shape::new(&tensor.dims), Shape::of(expected));
         if found != expected {
             let problem = format!("has shape {found}, but the hyper-parameters ask for {expected}");
@@ -150,17 +157,25 @@ impl<'g> Params<'g> {
     /// A one-dimensional tensor of `len` values, or `None` if it is absent.
     pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vector>> {
         let tensor = self.checked(name, &[len])?;
-        Ok(tensor.map(|tensor| Vector { tensor: name.into(), ty: tensor.ty, first: 0, len }))
+        Ok(tensor.map(|tensor| Vector {
+            tensor: name.into(),
+            ty: tensor.ty,
+            first: 0,
+            len,
+        }))
     }
 
     /// A one-dimensional tensor of `len` values that must be there.
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vector> {
-        self.optional_vector(name, len)?.ok_or_else(|| self.missing_tensor(name, &Shape::of(&[len])))
+        self.optional_vector(name, len)?
+            .ok_or_else(|| self.missing_tensor(name, &Shape::of(&[len])))
     }
 
     /// The values of a small tensor, each finite and above 0, or `None` if it is absent.
     pub(super) fn positive_values(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
-        let Some(vector) = self.optional_vector(name, len)? else { return Ok(None) };
+        let Some(vector) = self.optional_vector(name, len)? else {
+            return Ok(None);
+        };
         let values = vector.values(self.gguf)?;
         match values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
             Some(i) => Err(self.bad_tensor(name, format!("value {i} is {}, but must be above 0", values[i]))),
@@ -178,11 +193,28 @@ impl<'g> Params<'g> {
         experts: usize,
     ) -> Result<Option<Linear>> {
         let name = format!("{stem}.weight");
-        let Some(tensor) = self.checked(&name, &[cols, rows, experts])? else { return Ok(None) };
-        let matrix =
-            Matrix { tensor: name, ty: tensor.ty, cols, rows, first_row: 0, expert_rows: rows, experts };
-        let bias = if experts == 1 { self.optional_vector(&format!("{stem}.bias"), rows)? } else { None };
-        Ok(Some(Linear { matrix, scale: self.scale(stem, experts)?, bias }))
+        let Some(tensor) = self.checked(&name, &[cols, rows, experts])? else {
+            return Ok(None);
+        };
+        let matrix = Matrix {
+            tensor: name,
+            ty: tensor.ty,
+            cols,
+            rows,
+            first_row: 0,
+            expert_rows: rows,
+            experts,
+        };
+        let bias = if experts == 1 {
+            self.optional_vector(&format!("{stem}.bias"), rows)?
+        } else {
+            None
+        };
+        Ok(Some(Linear {
+            matrix,
+            scale: self.scale(stem, experts)?,
+            bias,
+        }))
     }
 
     /// The second scale of a weight: one value, or one per expert.

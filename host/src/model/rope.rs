@@ -52,15 +52,19 @@ const YARN_BETA: [f64; 2] = [32.0, 1.0];
 impl Rope {
     /// Radians per position of each of the `dims / 2` pairs.
     pub fn frequencies(&self) -> Vec<f64> {
-        (0..self.dims / 2).map(|pair| self.stretch(pair, self.unscaled(pair))).collect()
+        (0..self.dims / 2)
+            .map(|pair| self.stretch(pair, self.unscaled(pair)))
+            .collect()
     }
 
     /// What sine and cosine are multiplied by.
     pub fn magnitude(&self) -> f32 {
         match self.scaling {
-            RopeScaling::Yarn { factor, attention_factor, .. } => {
-                ((1.0 + 0.1 * factor.ln()) * attention_factor) as f32
-            }
+            RopeScaling::Yarn {
+                factor,
+                attention_factor,
+                ..
+            } => ((1.0 + 0.1 * factor.ln()) * attention_factor) as f32,
             _ => 1.0,
         }
     }
@@ -74,7 +78,11 @@ impl Rope {
         match self.scaling {
             RopeScaling::None => frequency,
             RopeScaling::Linear(factor) => frequency / factor,
-            RopeScaling::Yarn { factor, original_context, .. } => {
+            RopeScaling::Yarn {
+                factor,
+                original_context,
+                ..
+            } => {
                 let keep = 1.0 - self.yarn_ramp(pair, original_context);
                 frequency * (keep + (1.0 - keep) / factor)
             }
@@ -84,9 +92,7 @@ impl Rope {
     /// 0 for the fast pairs, 1 for the slow ones.
     fn yarn_ramp(&self, pair: usize, original_context: f64) -> f64 {
         let dims = self.dims as f64;
-        let pair_that_turns = |turns: f64| {
-            dims * (original_context / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln())
-        };
+        let pair_that_turns = |turns: f64| dims * (original_context / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln());
         let low = pair_that_turns(YARN_BETA[0]).floor().max(0.0);
         let high = pair_that_turns(YARN_BETA[1]).ceil().min(dims - 1.0);
         ((pair as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0)
@@ -98,7 +104,13 @@ mod tests {
     use super::*;
 
     fn rope(scaling: RopeScaling) -> Rope {
-        Rope { layout: RopeLayout::Halves, dims: 128, base: 1e6, scaling, factors: Vec::new() }
+        Rope {
+            layout: RopeLayout::Halves,
+            dims: 128,
+            base: 1e6,
+            scaling,
+            factors: Vec::new(),
+        }
     }
 
     #[test]

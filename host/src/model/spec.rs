@@ -195,16 +195,21 @@ impl ModelSpec {
         let architecture = gguf.metadata().require_str("general.architecture")?;
         match arch::find(architecture) {
             Some(describe) => describe(&Params::new(gguf, architecture)),
-            None => Err(gguf.metadata().error("general.architecture", arch::unsupported(architecture))),
+            None => Err(gguf
+                .metadata()
+                .error("general.architecture", arch::unsupported(architecture))),
         }
     }
 
     /// Every attention part, in the order of the layers: each has its own cache.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
-        self.layers.iter().flat_map(|layer| &layer.parts).filter_map(|part| match &part.operation {
-            Operation::Attention(attention) => Some(attention.as_ref()),
-            _ => None,
-        })
+        self.layers
+            .iter()
+            .flat_map(|layer| &layer.parts)
+            .filter_map(|part| match &part.operation {
+                Operation::Attention(attention) => Some(attention.as_ref()),
+                _ => None,
+            })
     }
 
     /// Whether logits are computed with the embedding's own matrix.

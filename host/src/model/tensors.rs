@@ -54,7 +54,9 @@ impl Matrix {
         let data = gguf.require_tensor(&self.tensor)?.data;
         let needed = Shape::of(&[self.cols, self.expert_rows, self.experts]);
         let enough = data.get(..self.byte_range(self.experts - 1).end).is_some();
-        enough.then_some(data).ok_or_else(|| gguf.tensor_error(&self.tensor, format!("is smaller than {needed}")))
+        enough
+            .then_some(data)
+            .ok_or_else(|| gguf.tensor_error(&self.tensor, format!("is smaller than {needed}")))
     }
 }
 
@@ -84,7 +86,11 @@ impl Vector {
     pub fn values(&self, gguf: &Gguf) -> Result<Vec<f32>> {
         let mut all = vec![0.0; self.first + self.len];
         let data = gguf.require_tensor(&self.tensor)?.data;
-        let bytes = self.ty.row_bytes(all.len()).and_then(|bytes| data.get(..bytes)).unwrap_or(data);
+        let bytes = self
+            .ty
+            .row_bytes(all.len())
+            .and_then(|bytes| data.get(..bytes))
+            .unwrap_or(data);
         dequantize_row(self.ty, bytes, &mut all).map_err(|error| gguf.tensor_error(&self.tensor, error))?;
         Ok(all.split_off(self.first))
     }
@@ -105,8 +111,20 @@ impl Linear {
     /// The part of a fused matrix (of each expert) that makes the results `first .. first + rows`.
     pub(super) fn rows(&self, first: usize, rows: usize) -> Self {
         let first_row = self.matrix.first_row + first;
-        let bias = self.bias.clone().map(|bias| Vector { first: bias.first + first, len: rows, ..bias });
-        Linear { matrix: Matrix { first_row, rows, ..self.matrix.clone() }, scale: self.scale.clone(), bias }
+        let bias = self.bias.clone().map(|bias| Vector {
+            first: bias.first + first,
+            len: rows,
+            ..bias
+        });
+        Linear {
+            matrix: Matrix {
+                first_row,
+                rows,
+                ..self.matrix.clone()
+            },
+            scale: self.scale.clone(),
+            bias,
+        }
     }
 
     /// Bytes that a product with one of its matrices reads.

@@ -26,13 +26,26 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
             _ => attention,
         };
         Ok(vec![
-            sandwich(p, layer, ["attn_norm", "post_attention_norm"], Operation::Attention(Box::new(attention)))?,
-            sandwich(p, layer, ["ffn_norm", "post_ffw_norm"], parts::dense(p, layer, Activation::GeluTanh)?)?,
+            sandwich(
+                p,
+                layer,
+                ["attn_norm", "post_attention_norm"],
+                Operation::Attention(Box::new(attention)),
+            )?,
+            sandwich(
+                p,
+                layer,
+                ["ffn_norm", "post_ffw_norm"],
+                parts::dense(p, layer, Activation::GeluTanh)?,
+            )?,
         ])
     })?;
     Ok(ModelSpec {
         layers,
-        embedding: Embedding { scale: (width as f32).sqrt(), ..frame.embedding },
+        embedding: Embedding {
+            scale: (width as f32).sqrt(),
+            ..frame.embedding
+        },
         logit_softcap: p.positive_or_unset("final_logit_softcapping")?,
         ..frame
     })
@@ -50,8 +63,16 @@ fn attention(p: &Params, layer: usize, width: usize) -> Result<Attention> {
 /// A layer with a window: its own base, and no stretch of the positions.
 fn local_attention(p: &Params, attention: Attention, window: usize) -> Result<Attention> {
     let base = parts::rope_base(p, "rope.freq_base_swa")?.unwrap_or(10_000.0);
-    let rope = Rope { base, scaling: RopeScaling::None, ..attention.rope };
-    Ok(Attention { rope, window: Some(window), ..attention })
+    let rope = Rope {
+        base,
+        scaling: RopeScaling::None,
+        ..attention.rope
+    };
+    Ok(Attention {
+        rope,
+        window: Some(window),
+        ..attention
+    })
 }
 
 /// Which layers have a window: a flag per layer, or all but each `period`-th.
@@ -66,5 +87,8 @@ fn local_layers(p: &Params) -> Result<Vec<bool>> {
 
 fn sandwich(p: &Params, layer: usize, norms: [&str; 2], operation: Operation) -> Result<Part> {
     let part = parts::part(p, layer, norms[0], operation)?;
-    Ok(Part { post_norm: Some(parts::norm(p, layer, norms[1])?), ..part })
+    Ok(Part {
+        post_norm: Some(parts::norm(p, layer, norms[1])?),
+        ..part
+    })
 }

@@ -17,11 +17,17 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
         };
         parts::usual_layer(p, layer, attention, feed_forward)
     })?;
-    Ok(ModelSpec { layers, ..parts::frame(p)? })
+    Ok(ModelSpec {
+        layers,
+        ..parts::frame(p)?
+    })
 }
 
 fn with_factors(p: &Params, attention: Attention) -> Result<Attention> {
     let factors = p.positive_values("rope_freqs.weight", attention.rope.dims / 2)?;
-    let rope = Rope { factors: factors.unwrap_or_default(), ..attention.rope };
+    let rope = Rope {
+        factors: factors.unwrap_or_default(),
+        ..attention.rope
+    };
     Ok(Attention { rope, ..attention })
 }

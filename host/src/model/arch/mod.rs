@@ -31,11 +31,17 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 }
 
 pub(super) fn find(architecture: &str) -> Option<Describe> {
-    TABLE.iter().find(|(name, _)| *name == architecture).map(|(_, describe)| *describe)
+    TABLE
+        .iter()
+        .find(|(name, _)| *name == architecture)
+        .map(|(_, describe)| *describe)
 }
 
 /// The text for an architecture that is not in the table.
 pub(super) fn unsupported(architecture: &str) -> String {
     let shown: String = architecture.escape_debug().take(64).collect();
-    format!("is '{shown}', which is not supported; supported are {}", architectures().collect::<Vec<_>>().join(", "))
+    format!(
+        "is '{shown}', which is not supported; supported are {}",
+        architectures().collect::<Vec<_>>().join(", ")
+    )
 }

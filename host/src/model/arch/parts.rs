@@ -3,9 +3,7 @@
 use super::super::error::Result;
 use super::super::params::{MAX_EXPERTS, MAX_WIDTH, Params};
 use super::super::rope::{Rope, RopeLayout, RopeScaling};
-use super::super::spec::{
-    Activation, Attention, Dense, Embedding, Gating, Layer, ModelSpec, Moe, Operation, Part,
-};
+use super::super::spec::{Activation, Attention, Dense, Embedding, Gating, Layer, ModelSpec, Moe, Operation, Part};
 use super::super::tensors::{Linear, Vector};
 
 /// Largest head that an engine must hold.
@@ -46,7 +44,9 @@ fn embedding_table(p: &Params, width: usize) -> Result<Linear> {
 
 /// All layers: `parts` is called with the number of each.
 pub(super) fn layers(p: &Params, parts: impl Fn(usize) -> Result<Vec<Part>>) -> Result<Vec<Layer>> {
-    (0..p.block_count()?).map(|layer| Ok(Layer { parts: parts(layer)? })).collect()
+    (0..p.block_count()?)
+        .map(|layer| Ok(Layer { parts: parts(layer)? }))
+        .collect()
 }
 
 /// The name of a tensor of a layer.
@@ -61,7 +61,11 @@ pub(super) fn norm(p: &Params, layer: usize, name: &str) -> Result<Vector> {
 
 /// A part without a norm of its result.
 pub(super) fn part(p: &Params, layer: usize, norm_name: &str, operation: Operation) -> Result<Part> {
-    Ok(Part { norm: norm(p, layer, norm_name)?, operation, post_norm: None })
+    Ok(Part {
+        norm: norm(p, layer, norm_name)?,
+        operation,
+        post_norm: None,
+    })
 }
 
 /// The usual layer: attention under `attn_norm`, then `feed_forward` under `ffn_norm`.
@@ -104,16 +108,26 @@ pub(super) fn attention(p: &Params, layer: usize, layout: RopeLayout) -> Result<
 pub(super) fn attention_with_head_norms(p: &Params, layer: usize, layout: RopeLayout) -> Result<Attention> {
     let plain = attention(p, layer, layout)?;
     let norm = |name| p.vector(&block(layer, name), plain.head_dim).map(Some);
-    Ok(Attention { q_norm: norm("attn_q_norm.weight")?, k_norm: norm("attn_k_norm.weight")?, ..plain })
+    Ok(Attention {
+        q_norm: norm("attn_q_norm.weight")?,
+        k_norm: norm("attn_k_norm.weight")?,
+        ..plain
+    })
 }
 
 /// Query and key/value heads of a layer.
 fn head_counts(p: &Params, layer: usize) -> Result<(usize, usize)> {
     let heads = p.layer_count("attention.head_count", layer, 1..=MAX_HEADS)?;
     let heads = p.required("attention.head_count", heads)?;
-    let kv_heads = p.layer_count("attention.head_count_kv", layer, 1..=MAX_HEADS)?.unwrap_or(heads);
+    let kv_heads = p
+        .layer_count("attention.head_count_kv", layer, 1..=MAX_HEADS)?
+        .unwrap_or(heads);
     if heads % kv_heads != 0 {
-        return Err(p.bad("attention.head_count_kv", kv_heads, format!("a divisor of the {heads} heads")));
+        return Err(p.bad(
+            "attention.head_count_kv",
+            kv_heads,
+            format!("a divisor of the {heads} heads"),
+        ));
     }
     Ok((heads, kv_heads))
 }
@@ -138,7 +152,11 @@ fn head_dim(p: &Params, width: usize, heads: usize) -> Result<usize> {
 fn query_key_value(p: &Params, layer: usize, width: usize, rows: [usize; 3]) -> Result<[Linear; 3]> {
     let Some(fused) = p.optional_stack(&block(layer, "attn_qkv"), width, rows.iter().sum(), 1)? else {
         let linear = |name, rows| p.linear(&block(layer, name), width, rows);
-        return Ok([linear("attn_q", rows[0])?, linear("attn_k", rows[1])?, linear("attn_v", rows[2])?]);
+        return Ok([
+            linear("attn_q", rows[0])?,
+            linear("attn_k", rows[1])?,
+            linear("attn_v", rows[2])?,
+        ]);
     };
     let slice = |name: &str, first: usize, rows: usize| -> Result<Linear> {
         let mut linear = fused.rows(first, rows);
@@ -156,7 +174,9 @@ fn query_key_value(p: &Params, layer: usize, width: usize, rows: [usize; 3]) -> 
 
 /// The rotation of heads of width `head_dim`, with the file's scaling.
 fn rope(p: &Params, layout: RopeLayout, head_dim: usize) -> Result<Rope> {
-    let dims = p.optional_count("rope.dimension_count", 2..=head_dim)?.unwrap_or(head_dim);
+    let dims = p
+        .optional_count("rope.dimension_count", 2..=head_dim)?
+        .unwrap_or(head_dim);
     if !dims.is_multiple_of(2) {
         return Err(p.bad("rope.dimension_count", dims, "even"));
     }
@@ -233,7 +253,8 @@ pub(super) fn feed_forward_length(p: &Params, layer: usize) -> Result<usize> {
 
 /// The number of experts that the file claims, if any.
 pub(super) fn expert_count(p: &Params) -> Result<Option<usize>> {
-    p.optional_count("expert_count", 0..=MAX_EXPERTS).map(|count| count.filter(|&count| count > 0))
+    p.optional_count("expert_count", 0..=MAX_EXPERTS)
+        .map(|count| count.filter(|&count| count > 0))
 }
 
 /// A mixture of `experts` SwiGLU networks of inner width `width`, softmax gating, renormalised.

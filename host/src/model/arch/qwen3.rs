@@ -11,5 +11,8 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
         let attention = parts::attention_with_head_norms(p, layer, RopeLayout::Halves)?;
         parts::usual_layer(p, layer, attention, parts::dense(p, layer, Activation::Silu)?)
     })?;
-    Ok(ModelSpec { layers, ..parts::frame(p)? })
+    Ok(ModelSpec {
+        layers,
+        ..parts::frame(p)?
+    })
 }

@@ -11,9 +11,17 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
     let experts = p.required("expert_count", experts)?;
     let layers = parts::layers(p, |layer| {
         let attention = parts::attention_with_head_norms(p, layer, RopeLayout::Halves)?;
-        parts::usual_layer(p, layer, attention, parts::moe(p, layer, experts, expert_width(p, layer)?)?)
+        parts::usual_layer(
+            p,
+            layer,
+            attention,
+            parts::moe(p, layer, experts, expert_width(p, layer)?)?,
+        )
     })?;
-    Ok(ModelSpec { layers, ..parts::frame(p)? })
+    Ok(ModelSpec {
+        layers,
+        ..parts::frame(p)?
+    })
 }
 
 /// Inner width of an expert; older files give only the width of all that are used together.

@@ -1,0 +1,105 @@
+//! The key/value cache of one attention part.
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+
+use crate::model::KvType;
+
+/// Keys and values, `[kv_heads][context][head_dim]` each.
+pub(super) struct Cache {
+    kv_heads: usize,
+    head_dim: usize,
+    context: usize,
+    keys: Store,
+    values: Store,
+}
+
+/// Numbers of either type.
+enum Store {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+}
+
+impl Cache {
+    /// An empty cache with room for `context` positions, or `None` if there is no memory for it.
+    pub(super) fn new(kind: KvType, kv_heads: usize, head_dim: usize, context: usize) -> Option<Self> {
+        let len = kv_heads.checked_mul(head_dim)?.checked_mul(context)?;
+        let (keys, values) = (Store::new(kind, len)?, Store::new(kind, len)?);
+        Some(Cache {
+            kv_heads,
+            head_dim,
+            context,
+            keys,
+            values,
+        })
+    }
+
+    /// Stores `[kv_heads][head_dim]` keys and values at a position.
+    pub(super) fn put(&mut self, position: usize, keys: &[f32], values: &[f32]) {
+        for head in 0..self.kv_heads {
+            let (from, to) = (head * self.head_dim, (head * self.context + position) * self.head_dim);
+            self.keys.put(to, &keys[from..from + self.head_dim]);
+            self.values.put(to, &values[from..from + self.head_dim]);
+        }
+    }
+
+    /// Copies keys and values of a head, from position `first` on, as many as `keys` and `values` hold.
+    pub(super) fn get(&self, head: usize, first: usize, keys: &mut [f32], values: &mut [f32]) {
+        let from = (head * self.context + first) * self.head_dim;
+        self.keys.get(from, keys);
+        self.values.get(from, values);
+    }
+}
+
+impl Store {
+    fn new(kind: KvType, len: usize) -> Option<Self> {
+        Some(match kind {
+            KvType::F32 => Store::F32(zeroed(len)?),
+            KvType::F16 => Store::F16(zeroed(len)?),
+        })
+    }
+
+    fn put(&mut self, at: usize, from: &[f32]) {
+        match self {
+            Store::F32(all) => all[at..at + from.len()].copy_from_slice(from),
+            Store::F16(all) => all[at..at + from.len()].convert_from_f32_slice(from),
+        }
+    }
+
+    fn get(&self, at: usize, to: &mut [f32]) {
+        match self {
+            Store::F32(all) => to.copy_from_slice(&all[at..at + to.len()]),
+            Store::F16(all) => all[at..at + to.len()].convert_to_f32_slice(to),
+        }
+    }
+}
+
+/// Zeros that the system hands out page by page as they are touched, or `None` if it has too few.
+fn zeroed<T: bytemuck::Zeroable + Copy>(len: usize) -> Option<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(len).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_comes_back_rounded() {
+        for (kind, third) in [
+            (KvType::F32, 1.0f32 / 3.0),
+            (KvType::F16, f16::from_f32(1.0 / 3.0).to_f32()),
+        ] {
+            let mut cache = Cache::new(kind, 2, 2, 3).unwrap();
+            cache.put(1, &[0.0, 0.0, 1.0 / 3.0, 2.0], &[0.0, 0.0, 4.0, 5.0]);
+            let (mut keys, mut values) = ([9.0; 4], [9.0; 4]);
+            cache.get(1, 0, &mut keys, &mut values);
+            assert_eq!((keys, values), ([0.0, 0.0, third, 2.0], [0.0, 0.0, 4.0, 5.0]));
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        assert!(Cache::new(KvType::F16, 1 << 20, 1 << 10, 1 << 40).is_none());
+        assert!(Cache::new(KvType::F32, 1 << 10, 1 << 10, 1 << 32).is_none());
+    }
+}

@@ -1,0 +1,121 @@
+//! Matrix times activations: the bulk of all work.
+
+use super::inputs::Inputs;
+use super::pool::Pool;
+use super::simd::{GROUP, SUPER, dot_rows};
+use super::weights::{Kernel, Weight};
+
+/// Multiplications that make a task worth handing to another thread.
+const TASK: usize = 1 << 16;
+
+/// `out[row][i] = (W · inputs[tokens[i]])[row] · scale + bias[row]` for one matrix.
+pub(super) struct Product<'a> {
+    pub(super) weight: &'a Weight<'a>,
+    /// Which of the weight's matrices.
+    pub(super) expert: usize,
+    pub(super) inputs: &'a Inputs<'a>,
+    /// Rows of `inputs`.
+    pub(super) tokens: &'a [u32],
+    /// `[weight.rows][tokens.len()]`.
+    pub(super) out: &'a mut [f32],
+}
+
+/// Some rows of a product.
+struct Task<'a> {
+    weight: &'a Weight<'a>,
+    expert: usize,
+    inputs: &'a Inputs<'a>,
+    tokens: &'a [u32],
+    first_row: usize,
+    out: &'a mut [f32],
+}
+
+/// Computes all products, which may run side by side.
+pub(super) fn run(pool: &Pool, products: Vec<Product>) {
+    let work: usize = products.iter().map(|p| p.out.len() * p.weight.cols).sum();
+    let task_work = (work / (4 * pool.threads())).max(TASK);
+    let tasks = products
+        .into_iter()
+        .flat_map(|product| split(product, task_work))
+        .collect();
+    pool.each(tasks, |task: Task| task.run(pool));
+}
+
+/// Cuts a product into ranges of rows of about `work` multiplications.
+fn split<'a>(product: Product<'a>, work: usize) -> impl Iterator<Item = Task<'a>> {
+    let Product {
+        weight,
+        expert,
+        inputs,
+        tokens,
+        out,
+    } = product;
+    let rows = (work / (weight.cols * tokens.len()).max(1)).max(1);
+    let chunks = out.chunks_mut((rows * tokens.len()).max(1)).enumerate();
+    chunks.map(move |(i, out)| Task {
+        weight,
+        expert,
+        inputs,
+        tokens,
+        first_row: i * rows,
+        out,
+    })
+}
+
+impl Task<'_> {
+    fn run(self, pool: &Pool) {
+        let Task {
+            weight, inputs, tokens, ..
+        } = self;
+        let bytes = weight.rows_of(self.expert, self.first_row, self.out.len() / tokens.len());
+        match weight.kernel {
+            Kernel::Float => float_rows(pool, weight, bytes, inputs.values, tokens, self.out),
+            Kernel::Super(ty) => {
+                ty.rows(pool.level, bytes, &inputs.supers, weight.cols / SUPER, tokens, self.out);
+            }
+            Kernel::Group(ty) => {
+                ty.rows(pool.level, bytes, &inputs.groups, weight.cols / GROUP, tokens, self.out);
+            }
+        }
+        self.finish();
+    }
+
+    /// Applies scale and bias.
+    fn finish(self) {
+        let scale = self.weight.scale(self.expert);
+        if scale != 1.0 {
+            self.out.iter_mut().for_each(|out| *out *= scale);
+        }
+        let bias = self.weight.bias.iter().skip(self.first_row);
+        for (out, bias) in self.out.chunks_mut(self.tokens.len()).zip(bias) {
+            out.iter_mut().for_each(|out| *out += bias);
+        }
+    }
+}
+
+/// Each row dequantised, then multiplied with every token's f32 activations.
+fn float_rows(pool: &Pool, weight: &Weight, bytes: &[u8], values: &[f32], tokens: &[u32], out: &mut [f32]) {
+    let mut row = vec![0.0; weight.cols];
+    for (bytes, out) in bytes
+        .chunks_exact(weight.row_bytes)
+        .zip(out.chunks_exact_mut(tokens.len()))
+    {
+        weight.dequantize(bytes, &mut row);
+        dot_rows(pool.level, &row, values, tokens, out);
+    }
+}
+
+/// `[rows][columns]` to `[columns][rows]`.
+pub(super) fn transpose(values: Vec<f32>, columns: usize) -> Vec<f32> {
+    let rows = values.len() / columns.max(1);
+    if rows <= 1 || columns <= 1 {
+        return values;
+    }
+    let mut out = vec![0.0; values.len()];
+    for (r, row) in values.chunks_exact(columns).enumerate() {
+        for (c, value) in row.iter().enumerate() {
+            out[c * rows + r] = *value;
+        }
+    }
+    out
+}

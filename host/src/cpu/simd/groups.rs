@@ -1,0 +1,234 @@
+//! Weights with a scale per 32 values times [`Group`] activations.
+//!
+//! Such a type is `y = d · n + m` with signed bytes n. A group is decoded once and multiplied with every
+//! token's group: `Σ y·x ≈ d·d_x · Σ n·q + m · d_x Σq`.
+
+use sparkinfer_gguf::TensorType;
+use sparkinfer_gguf::blocks::{
+    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, FP4_TABLE,
+    IQ4_TABLE, as_blocks, e8m0_half,
+};
+
+use super::isa::Isa;
+use super::kquants::sum;
+use super::quantize::{GROUP, Group};
+use super::{Level, dispatch};
+
+/// A type with a float scale for every 32 values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cpu) enum GroupType {
+    Q40,
+    Q41,
+    Q50,
+    Q51,
+    Q80,
+    Iq4Nl,
+    Iq4Xs,
+    Mxfp4,
+}
+
+/// Tokens that share one decoding of a group.
+const TILE: usize = 16;
+
+impl GroupType {
+    pub(in crate::cpu) fn of(ty: TensorType) -> Option<Self> {
+        match ty {
+            TensorType::Q4_0 => Some(GroupType::Q40),
+            TensorType::Q4_1 => Some(GroupType::Q41),
+            TensorType::Q5_0 => Some(GroupType::Q50),
+            TensorType::Q5_1 => Some(GroupType::Q51),
+            TensorType::Q8_0 => Some(GroupType::Q80),
+            TensorType::IQ4_NL => Some(GroupType::Iq4Nl),
+            TensorType::IQ4_XS => Some(GroupType::Iq4Xs),
+            TensorType::MXFP4 => Some(GroupType::Mxfp4),
+            _ => None,
+        }
+    }
+
+    /// For each row of `weights`, `out[row][i]` = row · token `tokens[i]`. `inputs` holds `groups`
+    /// groups a token; a row is as many groups of the type.
+    pub(in crate::cpu) fn rows(
+        self,
+        level: Level,
+        weights: &[u8],
+        inputs: &[Group],
+        groups: usize,
+        tokens: &[u32],
+        out: &mut [f32],
+    ) {
+        match self {
+            GroupType::Q40 => rows::<BlockQ4_0>(level, weights, inputs, groups, tokens, out),
+            GroupType::Q41 => rows::<BlockQ4_1>(level, weights, inputs, groups, tokens, out),
+            GroupType::Q50 => rows::<BlockQ5_0>(level, weights, inputs, groups, tokens, out),
+            GroupType::Q51 => rows::<BlockQ5_1>(level, weights, inputs, groups, tokens, out),
+            GroupType::Q80 => rows::<BlockQ8_0>(level, weights, inputs, groups, tokens, out),
+            GroupType::Iq4Nl => rows::<BlockIq4Nl>(level, weights, inputs, groups, tokens, out),
+            GroupType::Iq4Xs => rows::<BlockIq4Xs>(level, weights, inputs, groups, tokens, out),
+            GroupType::Mxfp4 => rows::<BlockMxfp4>(level, weights, inputs, groups, tokens, out),
+        }
+    }
+}
+
+dispatch! {
+    pub(in crate::cpu::simd) fn rows / rows_avx2<B: DecodeGroup>(
+        weights: &[u8], inputs: &[Group], groups: usize, tokens: &[u32], out: &mut [f32],
+    ) = rows_body
+}
+
+#[inline(always)]
+fn rows_body<I: Isa, B: DecodeGroup>(weights: &[u8], inputs: &[Group], groups: usize, tokens: &[u32], out: &mut [f32]) {
+    let weights = as_blocks::<B>(weights).unwrap_or_default();
+    let per_block = B::LEN / GROUP;
+    for (row, out) in weights
+        .chunks_exact(groups / per_block)
+        .zip(out.chunks_exact_mut(tokens.len()))
+    {
+        for (tokens, out) in tokens.chunks(TILE).zip(out.chunks_mut(TILE)) {
+            let mut sums = [Sums::default(); TILE];
+            for g in 0..groups {
+                let w = row[g / per_block].decode(g % per_block);
+                for (&token, sums) in tokens.iter().zip(&mut sums) {
+                    sums.add::<I>(&w, &inputs[token as usize * groups + g]);
+                }
+            }
+            for (out, sums) in out.iter_mut().zip(sums) {
+                *out = sum(sums.lanes) + sums.offset;
+            }
+        }
+    }
+}
+
+/// The running sums of one product.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    lanes: [f32; 8],
+    offset: f32,
+}
+
+impl Sums {
+    #[inline(always)]
+    fn add<I: Isa>(&mut self, w: &Decoded, x: &Group) {
+        let products = I::to_f32(I::dot(&w.n, &x.q));
+        let d = w.d * x.d;
+        for l in 0..8 {
+            self.lanes[l] = d.mul_add(products[l], self.lanes[l]);
+        }
+        self.offset = w.m.mul_add(x.sum, self.offset);
+    }
+}
+
+/// A decoded group.
+pub(in crate::cpu::simd) struct Decoded {
+    n: [i8; 32],
+    d: f32,
+    m: f32,
+}
+
+/// A block of one or more groups.
+pub(in crate::cpu::simd) trait DecodeGroup: Block {
+    /// Group `g` of the block.
+    fn decode(&self, g: usize) -> Decoded;
+}
+
+impl DecodeGroup for BlockQ8_0 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: self.qs,
+            d: self.d.to_f32(),
+            m: 0.0,
+        }
+    }
+}
+
+impl DecodeGroup for BlockQ4_0 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: halves(&self.qs).map(|n| n as i8 - 8),
+            d: self.d.to_f32(),
+            m: 0.0,
+        }
+    }
+}
+
+impl DecodeGroup for BlockQ4_1 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: halves(&self.qs).map(|n| n as i8),
+            d: self.d.to_f32(),
+            m: self.m.to_f32(),
+        }
+    }
+}
+
+impl DecodeGroup for BlockQ5_0 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: five_bits(&self.qs, &self.qh).map(|n| n as i8 - 16),
+            d: self.d.to_f32(),
+            m: 0.0,
+        }
+    }
+}
+
+impl DecodeGroup for BlockQ5_1 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: five_bits(&self.qs, &self.qh).map(|n| n as i8),
+            d: self.d.to_f32(),
+            m: self.m.to_f32(),
+        }
+    }
+}
+
+impl DecodeGroup for BlockIq4Nl {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: halves(&self.qs).map(|n| IQ4_TABLE[usize::from(n)]),
+            d: self.d.to_f32(),
+            m: 0.0,
+        }
+    }
+}
+
+impl DecodeGroup for BlockIq4Xs {
+    #[inline(always)]
+    fn decode(&self, g: usize) -> Decoded {
+        let bytes = std::array::from_fn(|i| self.qs[16 * g + i]);
+        let d = self.d.to_f32() * f32::from(self.scale(g));
+        Decoded {
+            n: halves(&bytes).map(|n| IQ4_TABLE[usize::from(n)]),
+            d,
+            m: 0.0,
+        }
+    }
+}
+
+impl DecodeGroup for BlockMxfp4 {
+    #[inline(always)]
+    fn decode(&self, _: usize) -> Decoded {
+        Decoded {
+            n: halves(&self.qs).map(|n| FP4_TABLE[usize::from(n)]),
+            d: e8m0_half(self.e),
+            m: 0.0,
+        }
+    }
+}
+
+/// 32 nibbles: the low ones of all bytes, then the high ones.
+#[inline(always)]
+fn halves(qs: &[u8; 16]) -> [u8; 32] {
+    std::array::from_fn(|i| if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 })
+}
+
+/// As [`halves`], with bit i of `high` on top of value i.
+#[inline(always)]
+fn five_bits(qs: &[u8; 16], high: &[u8; 4]) -> [u8; 32] {
+    let nibbles = halves(qs);
+    std::array::from_fn(|i| nibbles[i] | (high[i / 8] >> (i % 8) & 1) << 4)
+}

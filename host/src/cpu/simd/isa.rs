@@ -1,0 +1,162 @@
+//! The integer instructions that a compiler does not find by itself.
+
+/// Which instructions this machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cpu) struct Level {
+    avx2: bool,
+}
+
+impl Level {
+    /// Instructions that every machine has.
+    #[cfg(test)]
+    pub(in crate::cpu) fn portable() -> Self {
+        Level { avx2: false }
+    }
+
+    /// The best that this machine has.
+    pub(in crate::cpu) fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let avx2 =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = false;
+        Level { avx2 }
+    }
+
+    /// Whether AVX2, FMA and F16C may be used. Only ever true where they were detected.
+    pub(in crate::cpu) fn has_avx2(self) -> bool {
+        self.avx2
+    }
+
+    /// For people.
+    pub(in crate::cpu) fn name(self) -> &'static str {
+        if self.avx2 { "AVX2" } else { "portable" }
+    }
+}
+
+/// Products of bytes, summed in eight lanes; lane l takes the values 4l to 4l + 3 of 32.
+pub(in crate::cpu) trait Isa {
+    /// Eight 32-bit sums.
+    type Lanes: Copy;
+
+    /// Eight zeros.
+    fn zero() -> Self::Lanes;
+
+    /// `lanes[l] += s[2l] · (q₀a₀ + q₁a₁) + s[2l+1] · (q₂a₂ + q₃a₃)` with q and a from 4l on.
+    /// A sum of two products must fit in 16 bits: q at most 127.
+    fn add_scaled(lanes: Self::Lanes, q: &[u8; 32], a: &[i8; 32], s: &[i16; 16]) -> Self::Lanes;
+
+    /// `lanes[l] += x[2l] · y[2l] + x[2l+1] · y[2l+1]`.
+    fn add_pairs(lanes: Self::Lanes, x: &[i16; 16], y: &[i16; 16]) -> Self::Lanes;
+
+    /// `Σ q[4l + i] · a[4l + i]` for signed q; a at least −127.
+    fn dot(q: &[i8; 32], a: &[i8; 32]) -> Self::Lanes;
+
+    /// The lanes as floats, rounded to nearest.
+    fn to_f32(lanes: Self::Lanes) -> [f32; 8];
+}
+
+/// Plain Rust.
+pub(in crate::cpu) struct Portable;
+
+impl Isa for Portable {
+    type Lanes = [i32; 8];
+
+    #[inline(always)]
+    fn zero() -> [i32; 8] {
+        [0; 8]
+    }
+
+    #[inline(always)]
+    fn add_scaled(mut lanes: [i32; 8], q: &[u8; 32], a: &[i8; 32], s: &[i16; 16]) -> [i32; 8] {
+        let product = |i: usize| i32::from(q[i]) * i32::from(a[i]);
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            let first = product(4 * l) + product(4 * l + 1);
+            let second = product(4 * l + 2) + product(4 * l + 3);
+            *lane += i32::from(s[2 * l]) * first + i32::from(s[2 * l + 1]) * second;
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn add_pairs(mut lanes: [i32; 8], x: &[i16; 16], y: &[i16; 16]) -> [i32; 8] {
+        let product = |i: usize| i32::from(x[i]) * i32::from(y[i]);
+        for (l, lane) in lanes.iter_mut().enumerate() {
+            *lane += product(2 * l) + product(2 * l + 1);
+        }
+        lanes
+    }
+
+    #[inline(always)]
+    fn dot(q: &[i8; 32], a: &[i8; 32]) -> [i32; 8] {
+        std::array::from_fn(|l| (4 * l..4 * l + 4).map(|i| i32::from(q[i]) * i32::from(a[i])).sum())
+    }
+
+    #[inline(always)]
+    fn to_f32(lanes: [i32; 8]) -> [f32; 8] {
+        lanes.map(|lane| lane as f32)
+    }
+}
+
+/// AVX2. Its functions must only be called, inlined, from functions that have the feature: `dispatch!`
+/// makes sure of it.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::cpu) struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2 {
+    use super::{Avx2, Isa};
+    use std::arch::x86_64::*;
+
+    /// Any 32 bytes as a vector.
+    #[inline(always)]
+    fn load<T>(values: &T) -> __m256i {
+        const { assert!(size_of::<T>() == 32) };
+        // SAFETY: the reference covers the 32 bytes that are read; unaligned loads are allowed, and
+        // `dispatch!` has checked for AVX2.
+        unsafe { _mm256_loadu_si256(std::ptr::from_ref(values).cast()) }
+    }
+
+    impl Isa for Avx2 {
+        type Lanes = __m256i;
+
+        #[inline(always)]
+        fn zero() -> __m256i {
+            // SAFETY: `dispatch!` has checked for AVX2.
+            unsafe { _mm256_setzero_si256() }
+        }
+
+        #[inline(always)]
+        fn add_scaled(lanes: __m256i, q: &[u8; 32], a: &[i8; 32], s: &[i16; 16]) -> __m256i {
+            // SAFETY: `dispatch!` has checked for AVX2.
+            unsafe {
+                let pairs = _mm256_maddubs_epi16(load(q), load(a));
+                _mm256_add_epi32(lanes, _mm256_madd_epi16(pairs, load(s)))
+            }
+        }
+
+        #[inline(always)]
+        fn add_pairs(lanes: __m256i, x: &[i16; 16], y: &[i16; 16]) -> __m256i {
+            // SAFETY: `dispatch!` has checked for AVX2.
+            unsafe { _mm256_add_epi32(lanes, _mm256_madd_epi16(load(x), load(y))) }
+        }
+
+        #[inline(always)]
+        fn dot(q: &[i8; 32], a: &[i8; 32]) -> __m256i {
+            // SAFETY: `dispatch!` has checked for AVX2.
+            unsafe {
+                // |q| as unsigned (128 for −128) times a with q's sign: pairs stay below 2^15.
+                let q = load(q);
+                let signed = _mm256_sign_epi8(load(a), q);
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q), signed);
+                _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+            }
+        }
+
+        #[inline(always)]
+        fn to_f32(lanes: __m256i) -> [f32; 8] {
+            // SAFETY: `dispatch!` has checked for AVX2; both types are 32 bytes of floats.
+            unsafe { std::mem::transmute(_mm256_cvtepi32_ps(lanes)) }
+        }
+    }
+}
