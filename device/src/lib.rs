@@ -1,6 +1,66 @@
 //! The GPU kernels: compiled to PTX, and to the host for emulation.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`layout`] | how weights and activations lie in GPU memory: packing and unpacking |
+//! | [`tile`] | what the tensor-core matrix × vector kernels share |
+//! | [`format`] | tensor types as in the file, decoded where they are read |
+//! | [`norm`], [`rope`], [`embed`], [`mmvq`], [`gemv`], [`argmax`], [`stream`] | the kernels, a file each |
+//!
+//! A kernel's file says what it computes, what it moves, why it is shaped so, and how it may be launched; its launch
+//! helpers and its f64 reference stand below it (host only). `README.md` shows how to add one.
 #![cfg_attr(target_arch = "nvptx64", no_std)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
+pub mod argmax;
+pub mod embed;
+pub mod format;
+pub mod gemv;
 pub mod layout;
+pub mod mmvq;
+pub mod norm;
+mod num;
+pub mod rope;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod shape;
+pub mod stream;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod testing;
+pub mod tile;
+
+#[cfg(not(target_arch = "nvptx64"))]
+cuda_std::kernels![
+    argmax::argmax_blocks,
+    argmax::argmax_final,
+    embed::embed_bf16,
+    embed::embed_f16,
+    embed::embed_f32,
+    embed::embed_q4_k,
+    embed::embed_q5_k,
+    embed::embed_q6_k,
+    embed::embed_q8_0,
+    gemv::gemv_bf16,
+    gemv::gemv_f16,
+    gemv::gemv_f32,
+    gemv::gemv_q4_k,
+    gemv::gemv_q5_k,
+    gemv::gemv_q6_k,
+    gemv::gemv_q8_0,
+    mmvq::dp4a::mmvq_q4k_dp4a,
+    mmvq::dp4a::mmvq_q4k_dp4a_2048,
+    mmvq::dp4a::mmvq_q6k_dp4a,
+    mmvq::dp4a::mmvq_q6k_dp4a_2048,
+    mmvq::tensor::mmvq_q4k_tensor,
+    mmvq::tensor::mmvq_q6k_tensor,
+    norm::norm_f32,
+    norm::norm_narrow,
+    norm::norm_wide,
+    norm::quantize_narrow,
+    norm::quantize_wide,
+    rope::rope_neox,
+    rope::rope_norm,
+    stream::stream_read,
+];
+
+#[cfg(test)]
+mod list_tests;

@@ -1,8 +1,17 @@
-//! Seeded inputs for kernel tests, benches and examples (host only).
+//! How kernels are tested (host only): seeded inputs, machines to run on, and the cases of every kernel.
 
 mod blocks;
+mod case;
+pub mod cases;
+mod emulated;
+mod machine;
+mod matrix;
 
 pub use blocks::{q4_k_rows, q5_k_rows, q6_k_rows, q8_0_rows};
+pub use case::{Case, rms, within};
+pub use emulated::Emulated;
+pub use machine::Machine;
+pub use matrix::{Matrix, matrix};
 
 /// A small seeded generator (splitmix64): the same numbers on every machine.
 #[derive(Clone, Debug)]

@@ -1,0 +1,25 @@
+//! F16: IEEE half precision.
+
+use super::{Format, u16_at};
+use crate::num::half;
+
+/// 16-bit floats.
+pub struct F16;
+
+impl Format for F16 {
+    const BLOCK: u32 = 1;
+    const BYTES: u32 = 2;
+
+    #[inline(always)]
+    unsafe fn eight(row: *const u8, piece: u32) -> [f32; 8] {
+        // SAFETY: the caller's; a row of odd length is aligned to 2 bytes only.
+        let at = |k: u32| half(unsafe { u16_at(row, 16 * piece + 2 * k) });
+        [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)]
+    }
+
+    #[inline(always)]
+    unsafe fn one(row: *const u8, column: u32) -> f32 {
+        // SAFETY: the caller's.
+        half(unsafe { u16_at(row, 2 * column) })
+    }
+}

@@ -1,0 +1,134 @@
+//! The tensor types of a file, decoded where they are read.
+//!
+//! Each type is one small file that says how eight neighbouring weights of a row become floats. That is all a new type
+//! needs: [`gemv`](crate::gemv) and [`embed`](crate::embed) are generic over it. Rows are as in the file; the loads are
+//! only as wide as the type's alignment in a row allows.
+
+mod bf16;
+mod f16;
+mod f32;
+mod k_quant;
+mod q4_k;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+pub use self::bf16::Bf16;
+pub use self::f16::F16;
+pub use self::f32::F32;
+pub use q4_k::Q4K;
+pub use q5_k::Q5K;
+pub use q6_k::Q6K;
+pub use q8_0::Q8_0;
+
+pub(crate) use k_quant::six_bit_pair;
+
+/// How a row of weights is read.
+pub trait Format {
+    /// Columns of a block: 1 for plain types, else a multiple of 8.
+    const BLOCK: u32;
+    /// Bytes of a block.
+    const BYTES: u32;
+
+    /// The weights of columns `8·piece` … `8·piece + 7`.
+    ///
+    /// # Safety
+    /// `row` points to a row that has these columns, aligned as rows of this type are in a file.
+    unsafe fn eight(row: *const u8, piece: u32) -> [f32; 8];
+
+    /// The weight of one column; only rows of plain types have columns outside a whole piece of eight.
+    ///
+    /// # Safety
+    /// As [`eight`](Self::eight); the row has this column.
+    unsafe fn one(row: *const u8, column: u32) -> f32 {
+        // SAFETY: passed on; types with blocks have whole pieces only.
+        unsafe { Self::eight(row, column / 8)[column as usize % 8] }
+    }
+
+    /// Bytes of a row of `columns` weights.
+    fn row_bytes(columns: u32) -> usize {
+        columns as usize / Self::BLOCK as usize * Self::BYTES as usize
+    }
+
+    /// Start of the block that holds `piece`, and the piece's place in it.
+    ///
+    /// # Safety
+    /// The row has this block.
+    #[inline(always)]
+    unsafe fn block(row: *const u8, piece: u32) -> (*const u8, u32) {
+        let pieces = Self::BLOCK / 8;
+        // SAFETY: the block lies within the row.
+        (
+            unsafe { row.add((piece / pieces * Self::BYTES) as usize) },
+            piece % pieces,
+        )
+    }
+}
+
+/// The 16 bits at `p + at`.
+///
+/// # Safety
+/// In bounds, and aligned to 2 bytes.
+#[inline(always)]
+pub(crate) unsafe fn u16_at(p: *const u8, at: u32) -> u32 {
+    // SAFETY: the caller's.
+    u32::from(unsafe { p.add(at as usize).cast::<u16>().read() })
+}
+
+/// The 32 bits at `p + at`.
+///
+/// # Safety
+/// In bounds, and aligned to 4 bytes.
+#[inline(always)]
+pub(crate) unsafe fn u32_at(p: *const u8, at: u32) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { p.add(at as usize).cast::<u32>().read() }
+}
+
+/// The 32 bits at `p + at`, aligned to 2 bytes only.
+///
+/// # Safety
+/// In bounds, and aligned to 2 bytes.
+#[inline(always)]
+pub(crate) unsafe fn u32_at_even(p: *const u8, at: u32) -> u32 {
+    // SAFETY: the caller's.
+    unsafe { u16_at(p, at) | u16_at(p, at + 2) << 16 }
+}
+
+/// The unsigned bytes of two words as floats.
+#[inline(always)]
+pub(crate) fn bytes(low: u32, high: u32) -> [f32; 8] {
+    let byte = |w: u32, k: u32| (w >> (8 * k) & 255) as f32;
+    [
+        byte(low, 0),
+        byte(low, 1),
+        byte(low, 2),
+        byte(low, 3),
+        byte(high, 0),
+        byte(high, 1),
+        byte(high, 2),
+        byte(high, 3),
+    ]
+}
+
+/// The signed bytes of two words as floats.
+#[inline(always)]
+pub(crate) fn signed_bytes(low: u32, high: u32) -> [f32; 8] {
+    let byte = |w: u32, k: u32| ((w << (24 - 8 * k)) as i32 >> 24) as f32;
+    [
+        byte(low, 0),
+        byte(low, 1),
+        byte(low, 2),
+        byte(low, 3),
+        byte(high, 0),
+        byte(high, 1),
+        byte(high, 2),
+        byte(high, 3),
+    ]
+}
+
+/// `f` of each of eight values.
+#[inline(always)]
+pub(crate) fn map(v: [f32; 8], f: impl Fn(f32) -> f32) -> [f32; 8] {
+    [f(v[0]), f(v[1]), f(v[2]), f(v[3]), f(v[4]), f(v[5]), f(v[6]), f(v[7])]
+}

@@ -1,0 +1,26 @@
+//! Q5_K: as Q4_K with a fifth bit for each weight, `w = d·scale·q − dmin·min`. 176 bytes, aligned to 16.
+
+use super::{Format, bytes, k_quant, map, u32_at};
+
+/// 5-bit weights in blocks of 256.
+pub struct Q5K;
+
+impl Format for Q5K {
+    const BLOCK: u32 = 256;
+    const BYTES: u32 = 176;
+
+    #[inline(always)]
+    unsafe fn eight(row: *const u8, piece: u32) -> [f32; 8] {
+        // SAFETY: the caller's.
+        unsafe {
+            let (block, k) = Self::block(row, piece);
+            let (j, l) = (k / 4, 8 * (k % 4));
+            let (scale, min) = k_quant::scale_min(block, j);
+            let four = |i: u32| {
+                let nibble = u32_at(block, 48 + 32 * (j / 2) + l + i) >> (4 * (j & 1)) & 0x0f0f_0f0f;
+                nibble | (u32_at(block, 16 + l + i) >> j & 0x0101_0101) << 4
+            };
+            map(bytes(four(0), four(4)), |q| scale * q - min)
+        }
+    }
+}

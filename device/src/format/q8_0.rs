@@ -1,0 +1,23 @@
+//! Q8_0: 32 signed bytes and one f16 scale, `w = d·q`. 34 bytes, aligned to 2.
+
+use super::{Format, map, signed_bytes, u16_at, u32_at_even};
+use crate::num::half;
+
+/// 8-bit weights in blocks of 32.
+pub struct Q8_0;
+
+impl Format for Q8_0 {
+    const BLOCK: u32 = 32;
+    const BYTES: u32 = 34;
+
+    #[inline(always)]
+    unsafe fn eight(row: *const u8, piece: u32) -> [f32; 8] {
+        // SAFETY: the caller's.
+        unsafe {
+            let (block, k) = Self::block(row, piece);
+            let d = half(u16_at(block, 0));
+            let q = signed_bytes(u32_at_even(block, 2 + 8 * k), u32_at_even(block, 6 + 8 * k));
+            map(q, |q| d * q)
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Matrix × vector for any tensor type, decoded where it is read.
+//!
+//! **Computes** `y[r] = Σ_c W[r][c]·x[c]` in f32, W in any [`Format`] as in the file, x and y f32.
+//!
+//! **Moves** the file's bytes of W, once (types aligned to 2 bytes in several small loads), and x from L1 for each row.
+//!
+//! **Shape of work**: a warp takes a row, a lane every 32nd piece of eight columns; warps stride over the rows. The first
+//! piece of the first row is decoded before the wait. It serves every type and every width from the first day; types that
+//! matter get a kernel of their own.
+//!
+//! **Launch**: [`config`]; columns a multiple of the type's block (any number for plain types). PDL allowed.
+
+use crate::format::{Bf16, F16, F32, Format, Q4K, Q5K, Q6K, Q8_0};
+use cuda_std::prelude::*;
+
+/// `sum` plus the product of eight weights with activations 8·piece … 8·piece + 7.
+#[inline(always)]
+unsafe fn dot(w: [f32; 8], x: *const f32, piece: u32, sum: f32) -> f32 {
+    // SAFETY: the caller's: the piece lies within x, whose start is aligned to 16 bytes.
+    let (a, b) = unsafe {
+        let x = x.add(8 * piece as usize).cast::<F32x4>();
+        (global::load(x).0, global::load(x.add(1)).0)
+    };
+    let low = float::fma(
+        w[0],
+        a[0],
+        float::fma(w[1], a[1], float::fma(w[2], a[2], float::fma(w[3], a[3], sum))),
+    );
+    float::fma(
+        w[4],
+        b[0],
+        float::fma(w[5], b[1], float::fma(w[6], b[2], float::fma(w[7], b[3], low))),
+    )
+}
+
+/// The lane's part of a row after its first piece.
+#[inline(always)]
+unsafe fn rest<F: Format>(row: *const u8, x: *const f32, columns: u32, lane: u32, mut sum: f32) -> f32 {
+    let mut piece = lane + 32;
+    while piece < columns / 8 {
+        // SAFETY: the piece lies within the row and within x.
+        sum = unsafe { dot(F::eight(row, piece), x, piece, sum) };
+        piece += 32;
+    }
+    let column = columns / 8 * 8 + lane;
+    if F::BLOCK == 1 && column < columns {
+        // SAFETY: the column lies within the row and within x.
+        sum = unsafe { float::fma(F::one(row, column), global::load(x.add(column as usize)), sum) };
+    }
+    sum
+}
+
+#[inline(always)]
+unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32) {
+    let lane = thread::thread_idx_x() & 31;
+    let warps = thread::grid_dim_x() * thread::block_dim_x() / 32;
+    let mut r = (thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x()) / 32;
+    let row_bytes = F::row_bytes(columns);
+    // SAFETY: used for rows that exist only.
+    let row = |r: u32| unsafe { weights.add(r as usize * row_bytes) };
+    let first = |r: u32| {
+        if r < rows && lane < columns / 8 {
+            // SAFETY: the piece lies within the row.
+            unsafe { F::eight(row(r), lane) }
+        } else {
+            [0.0; 8]
+        }
+    };
+    let mut head = first(r);
+    pdl::launch_dependents();
+    pdl::wait();
+    while r < rows {
+        let mut sum = 0f32;
+        if lane < columns / 8 {
+            // SAFETY: the piece lies within x.
+            sum = unsafe { dot(head, x, lane, sum) };
+        }
+        // SAFETY: the row exists.
+        sum = warp::sum(unsafe { rest::<F>(row(r), x, columns, lane, sum) });
+        if lane == 0 {
+            // SAFETY: y has `rows` elements.
+            unsafe { global::store(y.add(r as usize), sum) };
+        }
+        r += warps;
+        head = first(r);
+    }
+}
+
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $format:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values.
+        #[kernel(pdl)]
+        pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32) {
+            // SAFETY: the launch's contract.
+            unsafe { multiply::<$format>(weights, x, y, rows, columns) }
+        }
+    )*};
+}
+
+kernels! {
+    /// Matrix × vector, F32 weights.
+    gemv_f32 = F32;
+    /// Matrix × vector, F16 weights.
+    gemv_f16 = F16;
+    /// Matrix × vector, BF16 weights.
+    gemv_bf16 = Bf16;
+    /// Matrix × vector, Q8_0 weights decoded on read.
+    gemv_q8_0 = Q8_0;
+    /// Matrix × vector, Q4_K weights decoded on read.
+    gemv_q4_k = Q4K;
+    /// Matrix × vector, Q5_K weights decoded on read.
+    gemv_q5_k = Q5K;
+    /// Matrix × vector, Q6_K weights decoded on read.
+    gemv_q6_k = Q6K;
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+mod host {
+    use crate::layout::Shape;
+    use crate::shape::{ShapeError, count, multiple};
+    use cuda_std::launch::LaunchConfig;
+
+    const THREADS: u32 = 128;
+
+    /// The shape of a launch over rows whose type has blocks of `block` columns, on at most `max_blocks` blocks of
+    /// threads; with it, rows and columns as the kernels take them.
+    ///
+    /// # Errors
+    /// When there are no rows, or the columns are no multiple of the block.
+    pub fn config(shape: Shape, block: u32, max_blocks: u32) -> Result<(LaunchConfig, u32, u32), ShapeError> {
+        let rows = count("gemv", "rows", shape.rows)?;
+        let columns = multiple("gemv", shape.columns, block as usize)?;
+        let grid = rows.div_ceil(THREADS / 32).min(max_blocks.max(1));
+        Ok((LaunchConfig::new(grid, THREADS).pdl(true), rows, columns))
+    }
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use host::config;

@@ -1,0 +1,64 @@
+//! Every case in the emulator, under several seeds and orders.
+
+use super::all;
+use crate::testing::Emulated;
+
+/// Runs the cases whose names begin so. One test for each kernel file, so that they run side by side.
+fn run(prefix: &str, seeds: u64) {
+    let cases: Vec<_> = all().into_iter().filter(|case| case.name.starts_with(prefix)).collect();
+    assert!(!cases.is_empty(), "no case begins with {prefix}");
+    for case in cases {
+        for seed in 0..seeds {
+            if let Err(error) = (case.run)(&mut Emulated::new(seed), seed) {
+                panic!("{}, seed {seed}: {error}", case.name);
+            }
+        }
+    }
+}
+
+macro_rules! tests {
+    ($($name:ident: $prefix:literal, $seeds:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            run($prefix, $seeds);
+        }
+    )*};
+}
+
+tests! {
+    argmax: "argmax/", 20;
+    embed: "embed_", 20;
+    gemv: "gemv_", 16;
+    mmvq_q4k_tensor: "mmvq_q4k_tensor", 16;
+    mmvq_q6k_tensor: "mmvq_q6k_tensor", 16;
+    mmvq_q4k_dp4a: "mmvq_q4k_dp4a", 16;
+    mmvq_q6k_dp4a: "mmvq_q6k_dp4a", 16;
+    norm: "norm_", 20;
+    quantize: "quantize_", 20;
+    rope: "rope_", 30;
+    stream: "stream_", 20;
+}
+
+#[test]
+fn every_case_is_tested_and_named_once() {
+    let prefixes = [
+        "argmax/",
+        "embed_",
+        "gemv_",
+        "mmvq_",
+        "norm_",
+        "quantize_",
+        "rope_",
+        "stream_",
+    ];
+    let mut names: Vec<_> = all().iter().map(|case| case.name).collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+    );
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
