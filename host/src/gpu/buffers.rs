@@ -1,0 +1,172 @@
+//! Everything a step reads and writes besides weights, allocated once at load.
+
+use cuda_std::DevicePtr;
+use sparkinfer_device::decode::StepState;
+use sparkinfer_device::decode::head::Best;
+
+use super::backend::{Backend, HostVisible, Memory, Result};
+use super::pages::PAGE_TOKENS;
+
+/// Tokens that the ring holds; the host never lets more steps run ahead of it.
+pub const RING_LENGTH: u32 = 64;
+
+/// Sizes that the buffers follow from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Values of q, k and v of one token, in the layer that has most.
+    pub qkv: usize,
+    /// Values of the attention output, in the layer that has most.
+    pub attended: usize,
+    /// Experts, in the layer that has most.
+    pub experts: usize,
+    /// Inner values of all chosen experts, in the layer that has most.
+    pub inner: usize,
+    /// Logits.
+    pub vocab: usize,
+    /// Candidates that the head leaves.
+    pub candidates: usize,
+    /// Floats of workspace of the attention.
+    pub partial: usize,
+    /// Key heads, in the layer that has most.
+    pub kv_heads: usize,
+    /// Layers with a cache.
+    pub layers: usize,
+    /// Elements of a page of keys, and of values.
+    pub page_stride: usize,
+    /// Pages of the cache.
+    pub pages: usize,
+}
+
+impl BufferSizes {
+    /// Bytes of the cache: keys and values of 2 bytes.
+    pub fn cache_bytes(&self) -> u64 {
+        2 * 2 * (self.layers * self.pages * self.page_stride) as u64
+    }
+
+    /// Bytes of everything but the cache.
+    pub fn scratch_bytes(&self) -> u64 {
+        let (sizes, _) = self.places();
+        sizes as u64
+    }
+
+    /// The byte offsets of the buffers in one allocation, and its size first.
+    fn places(&self) -> (usize, [usize; 11]) {
+        let floats = [
+            self.hidden,
+            self.hidden,
+            self.qkv,
+            self.attended,
+            self.experts,
+            self.inner,
+            self.vocab.next_multiple_of(16),
+            2 * self.candidates,
+            self.partial,
+            self.kv_heads,
+            self.pages,
+        ];
+        let mut end = 256;
+        let offsets = floats.map(|floats| {
+            let offset = end;
+            end = (offset + 4 * floats).next_multiple_of(256);
+            offset
+        });
+        (end, offsets)
+    }
+}
+
+/// Addresses of the buffers, and the memory behind them.
+pub struct StepBuffers {
+    /// Token, position and step.
+    pub state: DevicePtr<StepState>,
+    /// The residual stream between layers.
+    pub x: DevicePtr<f32>,
+    /// The residual stream between the parts of a layer.
+    pub x_mid: DevicePtr<f32>,
+    /// Queries, keys and values of the token.
+    pub qkv: DevicePtr<f32>,
+    /// The attention output.
+    pub attended: DevicePtr<f32>,
+    /// The router's logits.
+    pub router: DevicePtr<f32>,
+    /// The inner values of the chosen experts.
+    pub hidden: DevicePtr<f32>,
+    /// The logits.
+    pub logits: DevicePtr<f32>,
+    /// The head's candidates.
+    pub best: DevicePtr<Best>,
+    /// The attention's workspace.
+    pub partial: DevicePtr<f32>,
+    /// The attention's arrival counters, zero between launches.
+    pub counters: DevicePtr<u32>,
+    /// The page of every 64 positions of the sequence.
+    pub page_table: DevicePtr<u32>,
+    /// The emitted tokens, in memory that the host reads.
+    pub ring: DevicePtr<u64>,
+    /// Entries of the ring.
+    pub ring_length: u32,
+    /// Elements from one page to the next.
+    pub page_stride: u32,
+    layer_bytes: u64,
+    layers: usize,
+    cache: Box<dyn Memory>,
+    ring_memory: Box<dyn HostVisible>,
+    _scratch: Box<dyn Memory>,
+}
+
+impl StepBuffers {
+    /// Allocates the buffers, all zero.
+    ///
+    /// # Errors
+    /// Out of memory, or the driver's.
+    pub fn allocate<B: Backend>(backend: &B, sizes: &BufferSizes) -> Result<Self> {
+        let (bytes, offsets) = sizes.places();
+        let scratch = backend.allocate(bytes)?;
+        let cache = backend.allocate(sizes.cache_bytes() as usize)?;
+        let ring_memory = backend.host_visible(RING_LENGTH as usize)?;
+        let at = |i: usize| scratch.address() + offsets[i] as u64;
+        Ok(Self {
+            state: DevicePtr::from_raw(scratch.address()),
+            x: DevicePtr::from_raw(at(0)),
+            x_mid: DevicePtr::from_raw(at(1)),
+            qkv: DevicePtr::from_raw(at(2)),
+            attended: DevicePtr::from_raw(at(3)),
+            router: DevicePtr::from_raw(at(4)),
+            hidden: DevicePtr::from_raw(at(5)),
+            logits: DevicePtr::from_raw(at(6)),
+            best: DevicePtr::from_raw(at(7)),
+            partial: DevicePtr::from_raw(at(8)),
+            counters: DevicePtr::from_raw(at(9)),
+            page_table: DevicePtr::from_raw(at(10)),
+            ring: DevicePtr::from_raw(ring_memory.address()),
+            ring_length: RING_LENGTH,
+            page_stride: sizes.page_stride as u32,
+            layer_bytes: 2 * (sizes.pages * sizes.page_stride) as u64,
+            layers: sizes.layers,
+            cache,
+            ring_memory,
+            _scratch: scratch,
+        })
+    }
+
+    /// The pool of keys of a layer.
+    pub fn keys(&self, layer: usize) -> DevicePtr<u16> {
+        DevicePtr::from_raw(self.cache.address() + layer as u64 * self.layer_bytes)
+    }
+
+    /// The pool of values of a layer.
+    pub fn values(&self, layer: usize) -> DevicePtr<u16> {
+        self.keys(self.layers + layer)
+    }
+
+    /// The ring as the host reads it.
+    pub fn ring_memory(&self) -> &dyn HostVisible {
+        self.ring_memory.as_ref()
+    }
+}
+
+/// Pages for a context of `tokens` tokens.
+pub fn pages_for(tokens: usize) -> usize {
+    tokens.div_ceil(PAGE_TOKENS)
+}

@@ -1,0 +1,325 @@
+//! The engine: one sequence on one device, its steps recorded once and replayed.
+
+use std::ops::ControlFlow;
+
+use sparkinfer_device::decode::StepState;
+use sparkinfer_device::decode::state::ring_token;
+use sparkinfer_gguf::Gguf;
+
+use super::backend::{Backend, DeviceError, Memory};
+use super::buffers::{BufferSizes, RING_LENGTH, StepBuffers, pages_for};
+use super::decode::{DecodeParts, DecodePlan, attention_workspace, most_candidates, page_stride};
+use super::layers::FusedModel;
+use super::pages::{PagePool, Sequence};
+use super::weights::WeightMap;
+use crate::engine::{self, Description, Engine, EngineError, check_tokens};
+use crate::model::ModelSpec;
+use crate::sample::Sampler;
+
+/// Steps that run ahead of the tokens the host has seen: what a stop costs at most.
+const STEPS_AHEAD: usize = 4;
+/// Polls of the ring between two checks that the device is still well.
+const POLLS_PER_CHECK: usize = 1 << 20;
+
+/// A model on a device.
+pub struct GpuEngine<B: Backend> {
+    backend: B,
+    description: Description,
+    plan: DecodePlan,
+    body: B::Recording,
+    step: B::Recording,
+    buffers: StepBuffers,
+    _weights: Box<dyn Memory>,
+    pool: PagePool,
+    sequence: Sequence,
+    uploaded_pages: usize,
+    logits: Vec<f32>,
+    context: usize,
+}
+
+/// What a model needs on a device, known before anything is allocated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes of weights.
+    pub weights: u64,
+    /// Bytes of the key/value cache.
+    pub cache: u64,
+    /// Bytes of all other buffers.
+    pub scratch: u64,
+}
+
+impl Needs {
+    /// All bytes.
+    pub fn total(&self) -> u64 {
+        self.weights + self.cache + self.scratch
+    }
+}
+
+/// The weights' map and the buffers' sizes of a model with room for `context` tokens.
+fn layout(
+    spec: &ModelSpec,
+    context: usize,
+    multiprocessors: u32,
+) -> Result<(WeightMap, FusedModel, BufferSizes), DeviceError> {
+    let mut map = WeightMap::new();
+    let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
+    let most = |f: &dyn Fn(usize) -> usize| (0..model.layers.len()).map(f).max().unwrap_or(0);
+    let attention = |layer: usize| &model.layers[layer].0.spec;
+    let experts = |layer: usize| &model.layers[layer].1.spec;
+    let sizes = BufferSizes {
+        hidden: spec.embedding_length,
+        qkv: most(&|l| (attention(l).heads + 2 * attention(l).kv_heads) * attention(l).head_dim),
+        attended: most(&|l| attention(l).heads * attention(l).head_dim),
+        experts: most(&|l| experts(l).experts),
+        inner: most(&|l| experts(l).used * experts(l).width),
+        vocab: spec.vocab_size,
+        candidates: most_candidates(multiprocessors),
+        partial: attention_workspace(spec, &model, multiprocessors)?,
+        kv_heads: most(&|l| attention(l).kv_heads),
+        layers: model.layers.len(),
+        page_stride: most(&|l| page_stride(&model.layers[l].0) as usize),
+        pages: pages_for(context),
+    };
+    Ok((map, model, sizes))
+}
+
+/// What the model of `spec` needs on a device of `multiprocessors`, with room for `context` tokens.
+///
+/// # Errors
+/// A model that the GPU's kernels do not take, saying what of it.
+pub fn needs(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Needs, DeviceError> {
+    let (map, _, sizes) = layout(spec, context, multiprocessors)?;
+    Ok(Needs { weights: map.bytes(), cache: sizes.cache_bytes(), scratch: sizes.scratch_bytes() })
+}
+
+impl<B: Backend> GpuEngine<B> {
+    /// Loads the model of `gguf`, described by `spec`, with room for `context` tokens. `progress` is told the bytes of
+    /// weights placed so far and their sum.
+    ///
+    /// # Errors
+    /// A model that the kernels do not take, too little memory (with what is missing), or the driver's.
+    pub fn load(
+        backend: B,
+        gguf: &Gguf,
+        spec: &ModelSpec,
+        context: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, DeviceError> {
+        let multiprocessors = backend.multiprocessors();
+        let (map, model, sizes) = layout(spec, context, multiprocessors)?;
+        let needs = Needs { weights: map.bytes(), cache: sizes.cache_bytes(), scratch: sizes.scratch_bytes() };
+        check_room(&backend, &needs, context, spec)?;
+        let weights = map.upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
+        let buffers = StepBuffers::allocate(&backend, &sizes)?;
+        let parts =
+            DecodeParts { spec, model: &model, weights: weights.address(), buffers: &buffers, multiprocessors };
+        let plan = parts.plan()?;
+        let body = backend.record(&plan.body.launches())?;
+        let whole = [&plan.body, &plan.head, &plan.advance].map(|part| part.launches()).concat();
+        let step = backend.record(&whole)?;
+        Ok(Self {
+            description: Description {
+                model: spec.title(),
+                device: backend.name(),
+                weight_bytes: needs.weights,
+                kv_bytes: needs.cache,
+            },
+            backend,
+            plan,
+            body,
+            step,
+            buffers,
+            _weights: weights,
+            pool: PagePool::new(sizes.pages),
+            sequence: Sequence::new(),
+            uploaded_pages: 0,
+            logits: vec![0.0; spec.vocab_size],
+            context,
+        })
+    }
+
+    /// The launches of a step.
+    pub fn plan(&self) -> &DecodePlan {
+        &self.plan
+    }
+
+    /// The device.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Makes room for `tokens` tokens in all and tells the device its pages.
+    fn reserve(&mut self, tokens: usize) -> Result<(), DeviceError> {
+        self.sequence.reserve(&mut self.pool, tokens).map_err(DeviceError::new)?;
+        let pages = self.sequence.pages();
+        if pages.len() > self.uploaded_pages {
+            self.backend.write(self.buffers.page_table.as_raw(), bytemuck::cast_slice(pages))?;
+        }
+        self.uploaded_pages = pages.len();
+        Ok(())
+    }
+
+    fn set_state(&self, token: u32) -> Result<(), DeviceError> {
+        let state = StepState { token, position: self.sequence.len() as u32, ..StepState::default() };
+        self.backend.write(self.buffers.state.as_raw(), bytemuck::bytes_of(&state))
+    }
+
+    /// Runs a step for `token`, with logits or without.
+    fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
+        self.set_state(token)?;
+        self.backend.replay(if logits { &self.step } else { &self.body })?;
+        self.sequence.advance(1);
+        Ok(())
+    }
+
+    fn read_logits(&mut self) -> Result<&[f32], DeviceError> {
+        self.backend.download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
+        Ok(&self.logits)
+    }
+
+    /// The token of step `step` since the state was set, waiting for it.
+    fn wait_for(&self, step: usize) -> Result<u32, DeviceError> {
+        let (step, slot) = (step as u32, step % RING_LENGTH as usize);
+        for poll in 1usize.. {
+            if let Some(token) = ring_token(self.buffers.ring_memory().load(slot), step) {
+                return Ok(token);
+            }
+            std::hint::spin_loop();
+            if poll.is_multiple_of(POLLS_PER_CHECK) {
+                self.backend.check()?;
+            }
+        }
+        Err(DeviceError("the device emitted no token".into()))
+    }
+
+    /// Greedy decoding from `token` on: the device feeds itself, the host reads behind it.
+    fn run_greedy(
+        &mut self,
+        token: u32,
+        limit: usize,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<usize, DeviceError> {
+        let start = self.sequence.len();
+        self.reserve(start + limit)?;
+        self.set_state(token)?;
+        let (mut launched, mut seen) = (0, 0);
+        let mut stopped = false;
+        while seen < limit && !stopped {
+            while launched < limit.min(seen + STEPS_AHEAD) {
+                self.backend.replay(&self.step)?;
+                launched += 1;
+            }
+            let next = self.wait_for(seen)?;
+            seen += 1;
+            stopped = on_token(next).is_break();
+        }
+        self.backend.synchronize()?;
+        // Of the steps that ran, only those whose result was taken count.
+        self.sequence.advance(seen);
+        Ok(seen)
+    }
+}
+
+fn check_room<B: Backend>(backend: &B, needs: &Needs, context: usize, spec: &ModelSpec) -> Result<(), DeviceError> {
+    let (free, total) = backend.memory()?;
+    if needs.total() <= free {
+        return Ok(());
+    }
+    let per_token = needs.cache / (pages_for(context) * super::pages::PAGE_TOKENS).max(1) as u64;
+    let room = free.saturating_sub(needs.weights + needs.scratch) / per_token.max(1);
+    let advice = if room >= super::pages::PAGE_TOKENS as u64 {
+        format!("--ctx {} would fit", room.min(spec.context_length as u64))
+    } else {
+        "the weights alone do not fit: use a smaller quantisation, another GPU, or --device cpu".to_owned()
+    };
+    Err(DeviceError(format!(
+        "{}: {} MiB are needed ({} weights, {} cache for {context} tokens), {} of {} MiB are free; {advice}",
+        backend.name(),
+        needs.total() >> 20,
+        needs.weights >> 20,
+        needs.cache >> 20,
+        free >> 20,
+        total >> 20,
+    )))
+}
+
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error.0)
+    }
+}
+
+impl<B: Backend> Engine for GpuEngine<B> {
+    fn prefill(&mut self, tokens: &[u32]) -> engine::Result<&[f32]> {
+        check_tokens(tokens, self.position(), self.context, self.vocab_size())?;
+        self.reserve(self.position() + tokens.len())?;
+        for (i, &token) in tokens.iter().enumerate() {
+            self.step(token, i + 1 == tokens.len())?;
+        }
+        Ok(self.read_logits()?)
+    }
+
+    fn decode(&mut self, token: u32) -> engine::Result<&[f32]> {
+        self.prefill(&[token])
+    }
+
+    fn logits_of_all(
+        &mut self,
+        tokens: &[u32],
+        from: usize,
+        each: &mut dyn FnMut(usize, &[f32]) -> engine::Result<()>,
+    ) -> engine::Result<()> {
+        check_tokens(tokens, self.position(), self.context, self.vocab_size())?;
+        self.reserve(self.position() + tokens.len())?;
+        for (i, &token) in tokens.iter().enumerate() {
+            self.step(token, i >= from)?;
+            if i >= from {
+                each(i, self.read_logits()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.sequence.truncate(&mut self.pool, len);
+        self.uploaded_pages = self.uploaded_pages.min(self.sequence.pages().len());
+    }
+
+    fn position(&self) -> usize {
+        self.sequence.len()
+    }
+
+    fn context(&self) -> usize {
+        self.context
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.logits.len()
+    }
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    fn generate(
+        &mut self,
+        prompt: &[u32],
+        sampler: &mut Sampler,
+        limit: usize,
+        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+    ) -> engine::Result<usize> {
+        if !sampler.is_greedy() {
+            return engine::generate_on_host(self, prompt, sampler, limit, on_token);
+        }
+        let logits = self.prefill(prompt)?;
+        if limit == 0 {
+            return Ok(0);
+        }
+        let first = sampler.sample(logits);
+        if on_token(first).is_break() {
+            return Ok(1);
+        }
+        let room = self.context - self.position();
+        Ok(1 + self.run_greedy(first, (limit - 1).min(room), on_token)?)
+    }
+}
