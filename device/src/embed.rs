@@ -28,8 +28,9 @@ pub struct Table {
 unsafe fn row<F: Format>(data: *const u8, table: Table, tokens: *const u32, out: *mut f32) {
     let piece = thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x();
     let token = thread::block_idx_y() as usize;
-    pdl::launch_dependents();
+    // Waits first: a decode step begins here, and its launches rely on everything of the step before being visible.
     pdl::wait();
+    pdl::launch_dependents();
     if piece >= table.columns / 8 {
         return;
     }
@@ -87,7 +88,9 @@ kernels! {
 mod host {
     use super::Table;
     use crate::shape::{ShapeError, count, multiple};
-    use cuda_std::launch::LaunchConfig;
+    use cuda_std::DevicePtr;
+    use cuda_std::launch::{LaunchConfig, PreparedLaunch};
+    use sparkinfer_gguf::TensorType;
 
     const THREADS: u32 = 128;
 
@@ -107,6 +110,31 @@ mod host {
         Ok(LaunchConfig::shaped([pieces.div_ceil(THREADS), tokens, 1], [THREADS, 1, 1]).pdl(true))
     }
 
+    /// The launch that looks up `count` ids in a table of type `ty`.
+    ///
+    /// # Errors
+    /// A type that has no kernel, and as [`config`].
+    pub fn launch(
+        ty: TensorType,
+        data: DevicePtr<u8>,
+        table: Table,
+        tokens: DevicePtr<u32>,
+        out: DevicePtr<f32>,
+        count: usize,
+    ) -> Result<PreparedLaunch, ShapeError> {
+        let prepare = match ty {
+            TensorType::F32 => super::embed_f32::prepare,
+            TensorType::F16 => super::embed_f16::prepare,
+            TensorType::BF16 => super::embed_bf16::prepare,
+            TensorType::Q8_0 => super::embed_q8_0::prepare,
+            TensorType::Q4_K => super::embed_q4_k::prepare,
+            TensorType::Q5_K => super::embed_q5_k::prepare,
+            TensorType::Q6_K => super::embed_q6_k::prepare,
+            other => return Err(ShapeError::new("embed", format!("a table of type {other}, which has no kernel"))),
+        };
+        Ok(prepare(config(table, count)?, data, table, tokens, out))
+    }
+
     /// One row: the table's `values` (all rows, decoded) of `id`, scaled; NaN for an id outside.
     pub fn reference(values: &[f32], table: Table, id: u32) -> Vec<f64> {
         let columns = table.columns as usize;
@@ -118,4 +146,4 @@ mod host {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{config, reference};
+pub use host::{config, launch, reference};

@@ -19,7 +19,7 @@
 mod frequencies;
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use frequencies::{Frequencies, Yarn};
+pub use frequencies::{Frequencies, Yarn, table};
 
 use cuda_std::prelude::*;
 

@@ -83,11 +83,16 @@ impl Frequencies {
         }
     }
 
-    /// The device's table: turns a step, each as the sum of two floats.
+    /// The device's table of these frequencies.
     pub fn table(&self) -> Vec<F32x2> {
-        let split = |turns: f64| F32x2([turns as f32, (turns - f64::from(turns as f32)) as f32]);
-        self.theta().into_iter().map(|theta| split(theta / TAU)).collect()
+        table(&self.theta())
     }
+}
+
+/// The device's table of frequencies in radians a step: turns a step, each as the sum of two floats.
+pub fn table(radians: &[f64]) -> Vec<F32x2> {
+    let split = |turns: f64| F32x2([turns as f32, (turns - f64::from(turns as f32)) as f32]);
+    radians.iter().map(|theta| split(theta / TAU)).collect()
 }
 
 #[cfg(test)]

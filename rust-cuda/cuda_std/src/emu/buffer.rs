@@ -262,6 +262,58 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+/// Checks that `length` bytes from `address` on lie in one buffer that exists.
+fn check_range(address: u64, length: usize) -> Result<usize, OutOfBuffer> {
+    let start = address as usize;
+    let inside = |(&first, entry): (&usize, &Entry)| start - first <= entry.length && length <= entry.length - (start - first);
+    match live().range(..=start).next_back() {
+        Some(buffer) if inside(buffer) => Ok(start),
+        _ => Err(OutOfBuffer { address, length }),
+    }
+}
+
+/// Copies `bytes` to the emulated device address `address`. No launch may run meanwhile on another thread.
+///
+/// # Errors
+/// The range does not lie in one buffer.
+pub fn write_bytes(address: u64, bytes: &[u8]) -> Result<(), OutOfBuffer> {
+    let start = check_range(address, bytes.len())?;
+    let to: *mut u8 = core::ptr::with_exposed_provenance_mut(start);
+    // SAFETY: the range lies in a live buffer, whose address was exposed, and `bytes` in no buffer.
+    unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+/// Copies from the emulated device address `address`. No launch may run meanwhile on another thread.
+///
+/// # Errors
+/// The range does not lie in one buffer.
+pub fn read_bytes(address: u64, bytes: &mut [u8]) -> Result<(), OutOfBuffer> {
+    let start = check_range(address, bytes.len())?;
+    let from: *const u8 = core::ptr::with_exposed_provenance(start);
+    // SAFETY: as above.
+    unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+    Ok(())
+}
+
+/// A range of addresses that lies in no buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfBuffer {
+    /// Its first byte.
+    pub address: u64,
+    /// Its length.
+    pub length: usize,
+}
+
+impl core::fmt::Display for OutOfBuffer {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { address, length } = self;
+        write!(f, "{length} bytes at {address:#x} lie in no buffer: {}", describe(*address as usize))
+    }
+}
+
+impl std::error::Error for OutOfBuffer {}
+
 /// Values that a kernel should have written and did not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unwritten {
@@ -340,6 +392,18 @@ mod tests {
                 length: 32
             })
         );
+    }
+
+    #[test]
+    fn copies_stay_inside_a_buffer() {
+        let buffer = Buffer::from_slice(&[0u8; 32]);
+        let address = buffer.ptr().as_raw();
+        write_bytes(address + 30, &[5, 6]).unwrap();
+        let mut back = [0; 3];
+        read_bytes(address + 29, &mut back).unwrap();
+        assert_eq!(back, [0, 5, 6]);
+        assert_eq!(write_bytes(address + 31, &[1, 2]), Err(OutOfBuffer { address: address + 31, length: 2 }));
+        assert!(read_bytes(address - 1, &mut back).is_err());
     }
 
     #[test]

@@ -35,7 +35,7 @@ mod memory;
 mod order;
 mod trap;
 
-pub use buffer::{Buffer, Guarded, Unwritten};
+pub use buffer::{Buffer, Guarded, OutOfBuffer, Unwritten, read_bytes, write_bytes};
 pub use emulator::Emulator;
 pub use fault::{Fault, FaultKind};
 
