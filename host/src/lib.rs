@@ -9,6 +9,7 @@ pub mod engine;
 pub mod exp;
 pub mod generate;
 pub mod inspect;
+pub mod load;
 pub mod model;
 pub mod sample;
 pub mod tokenizer;

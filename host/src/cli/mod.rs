@@ -3,15 +3,23 @@
 //! Commands are thin: each turns its arguments into a call of the library and prints the answer. Answers go to
 //! standard output, everything else to standard error.
 //!
-//! Exit codes: 0 done; 1 the input or the run failed, with one line `error: …`; 2 the arguments are wrong.
+//! Exit codes: 0 done; 1 the input or the run failed, with one line `error: …`; 2 the arguments are wrong;
+//! 130 interrupted by Ctrl-C or a termination signal, after printing what there was.
 
+mod generate;
 mod inspect;
+mod interrupt;
 mod output;
+mod progress;
 
-use clap::{ArgAction, Parser, Subcommand};
-use std::io::{IsTerminal, Write};
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
+
+/// Exit code after Ctrl-C: 128 + SIGINT, as shells use it.
+const INTERRUPTED: u8 = 130;
 
 /// Runs large language models, one sequence at a time, as fast as the machine can.
 #[derive(Parser)]
@@ -26,6 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Generate(generate::Arguments),
     Inspect(inspect::Arguments),
 }
 
@@ -33,6 +42,7 @@ enum Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
+    Interrupted,
 }
 
 /// Reads the arguments, runs the command, and says how the process shall end.
@@ -40,6 +50,7 @@ pub fn run() -> ExitCode {
     let cli = Cli::parse();
     log(cli.verbose);
     let result = match cli.command {
+        Command::Generate(arguments) => generate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
     };
     exit_code(result)
@@ -48,13 +59,18 @@ pub fn run() -> ExitCode {
 fn exit_code(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed standard error leaves nobody to tell.
-            let _ = writeln!(std::io::stderr(), "error: {}", one_line(&format!("{error:#}")));
+            output::note(&format_args!("error: {}", one_line(&format!("{error:#}"))));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends the process over arguments that parse, but make no sense.
+fn misused(message: &str) -> ! {
+    Cli::command().error(ErrorKind::ValueValidation, message).exit()
 }
 
 /// An error's text without its line breaks: one error, one line.
@@ -84,7 +100,6 @@ fn log(verbose: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn arguments_are_consistent() {

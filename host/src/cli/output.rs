@@ -4,17 +4,30 @@ use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// Prints an answer to standard output: as JSON, indented, or as text.
+/// Prints an answer to standard output: as JSON, or as text.
 pub fn print(answer: &(impl Display + Serialize), as_json: bool) -> anyhow::Result<()> {
-    let text = if as_json {
-        serde_json::to_string_pretty(answer)?
+    if as_json {
+        print_json(answer)
     } else {
-        answer.to_string()
-    };
+        Ok(write(&answer.to_string())?)
+    }
+}
+
+/// Prints an answer to standard output as indented JSON.
+pub fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
+    Ok(write(&serde_json::to_string_pretty(answer)?)?)
+}
+
+fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.trim_end().as_bytes())?;
     out.write_all(b"\n")?;
-    Ok(out.flush()?)
+    out.flush()
+}
+
+/// Says something beside the answer, on standard error. Where that is closed there is nobody to tell.
+pub fn note(text: &impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Whether an error means that the reader of our output went away (`sparkinfer … | head`). That is no failure: the

@@ -1,6 +1,6 @@
 //! The bar that shows while a model loads: on a terminal only.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget};
 use std::time::Duration;
 
 /// A bar on standard error that goes away when it is dropped.
@@ -18,16 +18,6 @@ impl LoadBar {
         bar.set_message(format!("loading {model}"));
         bar.enable_steady_tick(Duration::from_millis(100));
         Self(bar)
-    }
-
-    /// Shows that `done` of `total` bytes are where they belong.
-    pub fn set(&self, done: u64, total: u64) {
-        if self.0.length().is_none() {
-            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}");
-            self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        }
-        self.0.set_length(total);
-        self.0.set_position(done);
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a prompt's tokens to streamed text: the loop between an engine, a tokenizer and whoever reads the text.
 
+pub mod context;
 pub mod prompt;
 pub mod stats;
 pub mod stop;

@@ -1,10 +1,10 @@
 //! What a generation took, and the one line that says so.
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::time::Duration;
 
 /// Times and counts of one generation. Loading is not part of any of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// Seconds to open the model and set up the engine.
     pub load_seconds: f64,
@@ -27,6 +27,21 @@ impl Timings {
     /// Tokens per second after the first one; none where there is only one.
     pub fn decode_rate(&self) -> Option<f64> {
         rate(self.generated_tokens.saturating_sub(1), self.decode_seconds)
+    }
+}
+
+/// As an object of the fields and the two rates, which are null where they could not be measured.
+impl Serialize for Timings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("Timings", 7)?;
+        object.serialize_field("load_seconds", &self.load_seconds)?;
+        object.serialize_field("prompt_tokens", &self.prompt_tokens)?;
+        object.serialize_field("prompt_seconds", &self.prompt_seconds)?;
+        object.serialize_field("prompt_tokens_per_second", &self.prompt_rate())?;
+        object.serialize_field("generated_tokens", &self.generated_tokens)?;
+        object.serialize_field("decode_seconds", &self.decode_seconds)?;
+        object.serialize_field("decode_tokens_per_second", &self.decode_rate())?;
+        object.end()
     }
 }
 
@@ -117,6 +132,16 @@ mod tests {
             None
         );
         assert_eq!(Timings::default().prompt_rate(), None);
+    }
+
+    #[test]
+    fn as_json() {
+        let json = serde_json::to_value(TIMINGS).unwrap();
+        assert_eq!(
+            (&json["prompt_tokens"], &json["decode_tokens_per_second"]),
+            (&14.into(), &256.0.into())
+        );
+        assert!(serde_json::to_value(Timings::default()).unwrap()["prompt_tokens_per_second"].is_null());
     }
 
     #[test]

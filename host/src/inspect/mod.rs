@@ -1,7 +1,11 @@
 //! What is in a GGUF file, as data and as text.
 
+mod model;
 mod text;
 
+pub use model::{Experts, ModelReport};
+
+use crate::model::ModelSpec;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use sparkinfer_gguf::{Gguf, TensorType, TensorView, Value};
@@ -24,6 +28,10 @@ pub struct Report {
     pub parameters: u64,
     /// Bits of tensor data per parameter.
     pub bits_per_weight: f64,
+    /// The model in the file, if it can be run.
+    pub model: Option<ModelReport>,
+    /// Why it cannot.
+    pub problem: Option<String>,
     /// Key to value. An array is an object with `type`, `length` and its first elements.
     pub metadata: Map<String, Json>,
     /// How the tensor data divides among the types, the largest share first.
@@ -63,6 +71,7 @@ pub struct Tensor {
 impl Report {
     /// Reads a file's header; tensor data is not touched.
     pub fn new(gguf: &Gguf) -> Self {
+        let spec = ModelSpec::from_gguf(gguf);
         let parameters = gguf.tensors().map(|tensor| tensor.elements() as u64).sum();
         let bytes: u64 = gguf.tensors().map(|tensor| tensor.data.len() as u64).sum();
         Self {
@@ -76,6 +85,8 @@ impl Report {
             } else {
                 bytes as f64 * 8.0 / parameters as f64
             },
+            problem: spec.as_ref().err().map(ToString::to_string),
+            model: spec.ok().map(|spec| ModelReport::new(&spec)),
             metadata: gguf
                 .metadata()
                 .iter()
@@ -161,6 +172,10 @@ mod tests {
             report.tensors.len()
         );
         assert_eq!(report.mix[0].ty, "Q4_K");
+        assert_eq!(
+            (report.model.map(|model| model.layers), report.problem),
+            (Some(4), None)
+        );
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Display for Report {
             "{} parameters, {:.2} bits per weight",
             self.parameters, self.bits_per_weight
         )?;
+        writeln!(f, "\nmodel")?;
+        self.model.iter().try_for_each(|model| write!(f, "{model}"))?;
+        self.problem
+            .iter()
+            .try_for_each(|problem| writeln!(f, "  cannot be run: {problem}"))?;
         writeln!(f, "\nmetadata")?;
         self.metadata
             .iter()

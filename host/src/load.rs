@@ -1,0 +1,183 @@
+//! Opening a model: its file, its description, its tokenizer, and an engine for it.
+
+use crate::bundled;
+use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
+use crate::cpu::{CpuEngine, CpuOptions, OpenError};
+use crate::device::DeviceChoice;
+use crate::engine::Engine;
+use crate::model::ModelSpec;
+use crate::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use sparkinfer_gguf::Gguf;
+use std::path::Path;
+
+/// Why a model cannot be opened or run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Neither a file nor a bundled model.
+    #[error("no model: this binary was built without the bundled one, so give a GGUF file with --model")]
+    NoModel,
+    /// The file, or the model in it.
+    #[error(transparent)]
+    Gguf(#[from] sparkinfer_gguf::Error),
+    /// The vocabulary.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// The CPU engine could not be set up.
+    #[error(transparent)]
+    Cpu(#[from] OpenError),
+    /// The device that was asked for.
+    #[error("{device} cannot be used: {reason}; use --device cpu")]
+    Device {
+        /// The device.
+        device: DeviceChoice,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// Opens the file at `path`, or the bundled model.
+///
+/// # Errors
+/// No bundled model in this build, or whatever is wrong with the file.
+pub fn gguf(path: Option<&Path>) -> Result<Gguf, LoadError> {
+    match path {
+        Some(path) => Ok(Gguf::open(path)?),
+        None => Ok(Gguf::from_bytes(bundled::model().ok_or(LoadError::NoModel)?)?),
+    }
+}
+
+/// How to compute.
+#[derive(Debug, Clone, Copy)]
+pub struct EngineOptions {
+    /// Where.
+    pub device: DeviceChoice,
+    /// Room for tokens.
+    pub context: usize,
+    /// Threads of the CPU engine; one per core if not given.
+    pub threads: Option<usize>,
+    /// Whether to compute in f32 with dequantised weights: slow, the reference.
+    pub exact: bool,
+}
+
+/// A model that is ready to get an engine.
+pub struct Model {
+    /// The file, mapped.
+    pub gguf: Gguf,
+    /// What it describes.
+    pub spec: ModelSpec,
+    /// Its vocabulary.
+    pub tokenizer: Tokenizer,
+}
+
+impl Model {
+    /// Opens the file at `path`, or the bundled model. Weights are not read yet.
+    ///
+    /// # Errors
+    /// As [`gguf`]; a model or a vocabulary that is not supported or not sound.
+    pub fn open(path: Option<&Path>) -> Result<Self, LoadError> {
+        let gguf = gguf(path)?;
+        let spec = ModelSpec::from_gguf(&gguf)?;
+        let tokenizer = Tokenizer::from_gguf(&gguf)?;
+        tracing::info!(
+            file = gguf.label(),
+            spec.architecture,
+            layers = spec.layers.len(),
+            "model opened"
+        );
+        Ok(Self { gguf, spec, tokenizer })
+    }
+
+    /// The ids of a raw prompt: with what the model wants at its beginning, special tokens read as such.
+    ///
+    /// # Errors
+    /// Text that the vocabulary cannot express.
+    pub fn prompt_ids(&self, prompt: &str) -> Result<Vec<u32>, LoadError> {
+        Ok(self.tokenizer.encode(prompt, EncodeOptions::PROMPT)?)
+    }
+
+    /// The ids of a conversation of an optional system message and a user's message, up to where the answer begins.
+    ///
+    /// # Errors
+    /// A template that is broken or refuses the conversation.
+    pub fn chat_ids(&self, system: Option<&str>, user: &str) -> Result<Vec<u32>, LoadError> {
+        let template = ChatTemplate::from_gguf(&self.gguf, &self.tokenizer)?;
+        if template.is_fallback() {
+            tracing::warn!("the model has no chat template: using ChatML");
+        }
+        let system = system.map(|text| Message::new("system", text));
+        let messages: Vec<Message> = system.into_iter().chain([Message::new("user", user)]).collect();
+        let text = template.render(&messages, &RenderOptions::default())?;
+        Ok(self.tokenizer.encode_chat(&text)?)
+    }
+
+    /// An engine with an empty sequence, on the device that `options` choose.
+    ///
+    /// # Errors
+    /// A device that cannot be used, or no room for the context.
+    pub fn engine(&self, options: &EngineOptions) -> Result<Box<dyn Engine + '_>, LoadError> {
+        match options.device {
+            DeviceChoice::Auto | DeviceChoice::Cpu => Ok(Box::new(self.cpu_engine(options)?)),
+            device => Err(LoadError::Device {
+                device,
+                reason: "this build has no GPU engine yet".to_owned(),
+            }),
+        }
+    }
+
+    fn cpu_engine(&self, options: &EngineOptions) -> Result<CpuEngine<'_>, OpenError> {
+        let arithmetic = if options.exact {
+            CpuOptions::reference
+        } else {
+            CpuOptions::practical
+        };
+        let options = CpuOptions {
+            threads: options.threads.unwrap_or(0),
+            ..arithmetic(options.context)
+        };
+        CpuEngine::new(&self.gguf, &self.spec, &options)
+    }
+}
+
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests {
+    use super::*;
+
+    const OPTIONS: EngineOptions = EngineOptions {
+        device: DeviceChoice::Auto,
+        context: 16,
+        threads: Some(1),
+        exact: false,
+    };
+
+    #[test]
+    fn the_bundled_model_gets_an_engine() {
+        let model = Model::open(None).unwrap();
+        let engine = model.engine(&OPTIONS).unwrap();
+        assert_eq!((engine.context(), engine.vocab_size()), (16, 4096));
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_named() {
+        let model = Model::open(None).unwrap();
+        let options = EngineOptions {
+            device: DeviceChoice::Cuda(7),
+            ..OPTIONS
+        };
+        let error = model.engine(&options).err().map(|error| error.to_string()).unwrap();
+        assert!(
+            error.starts_with("cuda:7 cannot be used: ") && error.ends_with("use --device cpu"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_conversation_becomes_a_prompt() {
+        let model = Model::open(None).unwrap();
+        let ids = model.chat_ids(Some("Be brief."), "Hi").unwrap();
+        let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(ids, model.prompt_ids(text).unwrap());
+    }
+}
