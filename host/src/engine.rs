@@ -123,21 +123,35 @@ pub trait Engine {
         limit: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<usize> {
-        prompt.iter().for_each(|&token| sampler.accept(token));
-        if limit == 0 {
-            self.prefill(prompt)?;
-            return Ok(0);
-        }
-        let mut token = sampler.sample(self.prefill(prompt)?);
-        for count in 1.. {
-            sampler.accept(token);
-            if on_token(token).is_break() || count == limit || self.position() == self.context() {
-                return Ok(count);
-            }
-            token = sampler.sample(self.decode(token)?);
-        }
-        Ok(limit)
+        generate_on_host(self, prompt, sampler, limit, on_token)
     }
+}
+
+/// [`Engine::generate`] with every token sampled from logits on the host.
+///
+/// # Errors
+/// As [`Engine::prefill`].
+pub fn generate_on_host<E: Engine + ?Sized>(
+    engine: &mut E,
+    prompt: &[u32],
+    sampler: &mut Sampler,
+    limit: usize,
+    on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
+) -> Result<usize> {
+    prompt.iter().for_each(|&token| sampler.accept(token));
+    if limit == 0 {
+        engine.prefill(prompt)?;
+        return Ok(0);
+    }
+    let mut token = sampler.sample(engine.prefill(prompt)?);
+    for count in 1.. {
+        sampler.accept(token);
+        if on_token(token).is_break() || count == limit || engine.position() == engine.context() {
+            return Ok(count);
+        }
+        token = sampler.sample(engine.decode(token)?);
+    }
+    Ok(limit)
 }
 
 /// Checks, before anything changes, that `tokens` can be appended to a cache.

@@ -33,6 +33,8 @@ pub struct GpuEngine<B: Backend> {
     pool: PagePool,
     sequence: Sequence,
     uploaded_pages: usize,
+    /// Tokens emitted on the device so far: the step number of the next one.
+    emitted: u32,
     logits: Vec<f32>,
     context: usize,
 }
@@ -133,6 +135,7 @@ impl<B: Backend> GpuEngine<B> {
             pool: PagePool::new(sizes.pages),
             sequence: Sequence::new(),
             uploaded_pages: 0,
+            emitted: 0,
             logits: vec![0.0; spec.vocab_size],
             context,
         })
@@ -160,14 +163,20 @@ impl<B: Backend> GpuEngine<B> {
     }
 
     fn set_state(&self, token: u32) -> Result<(), DeviceError> {
-        let state = StepState { token, position: self.sequence.len() as u32, ..StepState::default() };
+        let position = self.sequence.len() as u32;
+        let state = StepState { token, position, step: self.emitted, ..StepState::default() };
         self.backend.write(self.buffers.state.as_raw(), bytemuck::bytes_of(&state))
     }
 
     /// Runs a step for `token`, with logits or without.
     fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
         self.set_state(token)?;
-        self.backend.replay(if logits { &self.step } else { &self.body })?;
+        if logits {
+            self.backend.replay(&self.step)?;
+            self.emitted = self.emitted.wrapping_add(1);
+        } else {
+            self.backend.replay(&self.body)?;
+        }
         self.sequence.advance(1);
         Ok(())
     }
@@ -177,9 +186,9 @@ impl<B: Backend> GpuEngine<B> {
         Ok(&self.logits)
     }
 
-    /// The token of step `step` since the state was set, waiting for it.
-    fn wait_for(&self, step: usize) -> Result<u32, DeviceError> {
-        let (step, slot) = (step as u32, step % RING_LENGTH as usize);
+    /// The token that step `step` emitted, waiting for it.
+    fn wait_for(&self, step: u32) -> Result<u32, DeviceError> {
+        let slot = (step % RING_LENGTH) as usize;
         for poll in 1usize.. {
             if let Some(token) = ring_token(self.buffers.ring_memory().load(slot), step) {
                 return Ok(token);
@@ -199,17 +208,18 @@ impl<B: Backend> GpuEngine<B> {
         limit: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> Result<usize, DeviceError> {
-        let start = self.sequence.len();
-        self.reserve(start + limit)?;
+        self.reserve(self.sequence.len() + limit)?;
         self.set_state(token)?;
+        let first = self.emitted;
         let (mut launched, mut seen) = (0, 0);
         let mut stopped = false;
         while seen < limit && !stopped {
             while launched < limit.min(seen + STEPS_AHEAD) {
                 self.backend.replay(&self.step)?;
+                self.emitted = self.emitted.wrapping_add(1);
                 launched += 1;
             }
-            let next = self.wait_for(seen)?;
+            let next = self.wait_for(first.wrapping_add(seen as u32))?;
             seen += 1;
             stopped = on_token(next).is_break();
         }
@@ -308,7 +318,7 @@ impl<B: Backend> Engine for GpuEngine<B> {
         limit: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> engine::Result<usize> {
-        if !sampler.is_greedy() {
+        if !sampler.options().is_argmax() {
             return engine::generate_on_host(self, prompt, sampler, limit, on_token);
         }
         let logits = self.prefill(prompt)?;

@@ -51,6 +51,11 @@ impl SampleOptions {
         self.temperature <= 0.0
     }
 
+    /// Whether the choice is the highest of the logits as they are: no chance, no penalty, nothing suppressed.
+    pub fn is_argmax(&self) -> bool {
+        self.greedy() && self.suppress.is_empty() && !self.penalises()
+    }
+
     /// Whether recent tokens are made less likely.
     pub fn penalises(&self) -> bool {
         self.repeat_penalty != 1.0 && self.repeat_last_n > 0

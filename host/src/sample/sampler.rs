@@ -74,7 +74,7 @@ impl Sampler {
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
         let step = self.step;
         self.step += 1;
-        if self.options.greedy() && self.options.suppress.is_empty() && !self.options.penalises() {
+        if self.options.is_argmax() {
             return argmax(logits);
         }
         self.work.clear();
