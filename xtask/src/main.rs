@@ -1,5 +1,6 @@
 //! Project chores, run as `cargo xtask COMMAND`: every script of the repository is a command here.
 
+mod ptx_gate;
 mod tidy;
 
 use clap::{Parser, Subcommand};
@@ -18,11 +19,18 @@ struct Arguments {
 enum Command {
     /// Check the limits on functions, files and text that CONTRIBUTING.md states.
     Tidy,
+    /// Compile the kernels for every GPU and hold the code against the checked-in counts and budgets.
+    PtxGate {
+        /// Write the table of counts instead of comparing with it.
+        #[arg(long)]
+        bless: bool,
+    },
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Tidy => tidy::run(&workspace_root()),
+        Command::PtxGate { bless } => ptx_gate::run(&workspace_root(), bless),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

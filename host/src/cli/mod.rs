@@ -6,9 +6,11 @@
 //! Exit codes: 0 done; 1 the input or the run failed, with one line `error: …`; 2 the arguments are wrong;
 //! 130 interrupted by Ctrl-C or a termination signal, after printing what there was.
 
+mod doctor;
 mod generate;
 mod inspect;
 mod interrupt;
+mod kernels;
 mod output;
 mod progress;
 
@@ -36,6 +38,8 @@ struct Cli {
 enum Command {
     Generate(generate::Arguments),
     Inspect(inspect::Arguments),
+    Kernels(kernels::Arguments),
+    Doctor(doctor::Arguments),
 }
 
 /// How a command that did not fail ended.
@@ -52,6 +56,8 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Kernels(arguments) => kernels::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
     };
     exit_code(result)
 }

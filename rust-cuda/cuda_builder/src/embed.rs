@@ -87,7 +87,7 @@ fn table_without(missing: &NoCompiler) -> String {
 fn table(rows: &str, compiler: &str) -> String {
     format!(
         "/// The kernels, one module an architecture.\npub static MODULES: &[EmbeddedPtx] = &[\n{rows}];\n\
-         /// The compiler that made them, or why there are none.\npub const DEVICE_COMPILER: Result<&str, &str> = {compiler};\n"
+         /// The compiler that made them, or why there are none.\npub const DEVICE_COMPILER: ::core::result::Result<&str, &str> = {compiler};\n"
     )
 }
 

@@ -19,6 +19,8 @@ pub type Function = *mut c_void;
 pub type Graph = *mut c_void;
 /// A graph ready to be launched.
 pub type GraphExec = *mut c_void;
+/// A compilation of PTX in progress.
+pub type LinkState = *mut c_void;
 /// A device address.
 pub type DeviceAddress = u64;
 
@@ -83,6 +85,15 @@ pub mod device_attribute {
     pub const SHARED_BYTES_OPT_IN: c_int = 97;
 }
 
+/// Option numbers of `cuLinkCreate`.
+pub mod jit_option {
+    use std::ffi::c_uint;
+    /// Where the compiler writes what is wrong.
+    pub const ERROR_LOG: c_uint = 5;
+    /// Bytes of that buffer.
+    pub const ERROR_LOG_BYTES: c_uint = 6;
+}
+
 /// Attribute numbers of `cuFuncGetAttribute` and `cuFuncSetAttribute`.
 pub mod function_attribute {
     use std::ffi::c_int;
@@ -123,29 +134,10 @@ unsafe extern "C" {
     pub fn cuMemFree_v2(address: DeviceAddress) -> Status;
     pub fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status;
     pub fn cuMemFreeHost(address: *mut c_void) -> Status;
-    pub fn cuMemHostGetDevicePointer_v2(
-        address: *mut DeviceAddress,
-        host: *mut c_void,
-        flags: c_uint,
-    ) -> Status;
-    pub fn cuMemcpyHtoDAsync_v2(
-        to: DeviceAddress,
-        from: *const c_void,
-        bytes: usize,
-        stream: Stream,
-    ) -> Status;
-    pub fn cuMemcpyDtoHAsync_v2(
-        to: *mut c_void,
-        from: DeviceAddress,
-        bytes: usize,
-        stream: Stream,
-    ) -> Status;
-    pub fn cuMemcpyDtoDAsync_v2(
-        to: DeviceAddress,
-        from: DeviceAddress,
-        bytes: usize,
-        stream: Stream,
-    ) -> Status;
+    pub fn cuMemHostGetDevicePointer_v2(address: *mut DeviceAddress, host: *mut c_void, flags: c_uint) -> Status;
+    pub fn cuMemcpyHtoDAsync_v2(to: DeviceAddress, from: *const c_void, bytes: usize, stream: Stream) -> Status;
+    pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: DeviceAddress, bytes: usize, stream: Stream) -> Status;
+    pub fn cuMemcpyDtoDAsync_v2(to: DeviceAddress, from: DeviceAddress, bytes: usize, stream: Stream) -> Status;
     pub fn cuMemsetD8Async(to: DeviceAddress, value: u8, bytes: usize, stream: Stream) -> Status;
 
     pub fn cuStreamSynchronize(stream: Stream) -> Status;
@@ -157,6 +149,25 @@ unsafe extern "C" {
     pub fn cuGraphLaunch(exec: GraphExec, stream: Stream) -> Status;
     pub fn cuGraphDestroy(graph: Graph) -> Status;
     pub fn cuGraphExecDestroy(exec: GraphExec) -> Status;
+
+    pub fn cuLinkCreate_v2(
+        count: c_uint,
+        options: *mut c_uint,
+        values: *mut *mut c_void,
+        state: *mut LinkState,
+    ) -> Status;
+    pub fn cuLinkAddData_v2(
+        state: LinkState,
+        kind: c_uint,
+        data: *mut c_void,
+        bytes: usize,
+        name: *const c_char,
+        count: c_uint,
+        options: *mut c_uint,
+        values: *mut *mut c_void,
+    ) -> Status;
+    pub fn cuLinkComplete(state: LinkState, cubin: *mut *mut c_void, bytes: *mut usize) -> Status;
+    pub fn cuLinkDestroy(state: LinkState) -> Status;
 
     pub fn cuLaunchKernelEx(
         config: *const LaunchConfig,

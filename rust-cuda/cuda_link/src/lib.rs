@@ -9,10 +9,7 @@
 //! The names carry the driver's version suffixes (`cuMemAlloc_v2`), so looking them up as exported symbols finds the
 //! form that the declarations mean.
 
-#[cfg(not(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-)))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 compile_error!("cuda_link knows the driver on Linux (WSL2 included) on x86-64 and 64-bit Arm only");
 
 #[macro_use]

@@ -57,14 +57,7 @@ fn link() -> Result<(), Error> {
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         // SAFETY: the slots are filled inside the `OnceLock`, before anybody is told that the driver is there, and
         // each with the library's symbol of that name.
-        unsafe {
-            stubs::fill(|name| {
-                library
-                    .get::<*const ()>(name.as_bytes())
-                    .ok()
-                    .map(|symbol| *symbol)
-            })
-        };
+        unsafe { stubs::fill(|name| library.get::<*const ()>(name.as_bytes()).ok().map(|symbol| *symbol)) };
         Ok(())
     });
     outcome.clone().map_err(|reason| Error::NoDriver { reason })

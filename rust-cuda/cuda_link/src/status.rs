@@ -55,9 +55,7 @@ impl Status {
             return "unknown error".to_owned();
         }
         // SAFETY: not null, and the driver's strings end in zero and live as long as the driver.
-        unsafe { CStr::from_ptr(words) }
-            .to_string_lossy()
-            .into_owned()
+        unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned()
     }
 }
 
@@ -71,9 +69,7 @@ pub enum Error {
         reason: String,
     },
     /// The driver is older than the kernels need.
-    #[error(
-        "the NVIDIA driver supports CUDA {found}, {needed} or newer is needed: update the driver, or use the CPU"
-    )]
+    #[error("the NVIDIA driver supports CUDA {found}, {needed} or newer is needed: update the driver, or use the CPU")]
     DriverTooOld {
         /// CUDA version of the driver.
         found: CudaVersion,
@@ -107,9 +103,7 @@ pub enum Error {
         needed: (u32, u32),
     },
     /// Another process holds the device in exclusive mode.
-    #[error(
-        "the GPU is busy: another process holds it in exclusive mode; end that process, or use the CPU"
-    )]
+    #[error("the GPU is busy: another process holds it in exclusive mode; end that process, or use the CPU")]
     Busy,
     /// The device has too little free memory.
     #[error("out of GPU memory in {call}")]
@@ -170,10 +164,7 @@ mod tests {
             },
             Error::DriverMismatch,
             Error::NoDevice,
-            Error::NoSuchDevice {
-                ordinal: 3,
-                count: 1,
-            },
+            Error::NoSuchDevice { ordinal: 3, count: 1 },
             Error::UnsupportedDevice {
                 name: "Tesla V100".into(),
                 found: (7, 0),

@@ -143,13 +143,7 @@ mod tests {
     /// The folder of `cust_raw` in the registry, as cargo reports it.
     fn cust_raw_source() -> String {
         let output = Command::new(env!("CARGO"))
-            .args([
-                "metadata",
-                "--format-version",
-                "1",
-                "--offline",
-                "--manifest-path",
-            ])
+            .args(["metadata", "--format-version", "1", "--offline", "--manifest-path"])
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
             .output()
             .expect("cargo runs");
@@ -174,20 +168,10 @@ mod tests {
             .filter_map(|rest| rest.split_once('('))
             .map(|(name, _)| name)
             .collect();
-        assert!(
-            declared.len() > 300,
-            "only {} declarations found",
-            declared.len()
-        );
-        let defined: BTreeSet<&str> = NAMES
-            .iter()
-            .filter_map(|name| name.strip_prefix("cu"))
-            .collect();
+        assert!(declared.len() > 300, "only {} declarations found", declared.len());
+        let defined: BTreeSet<&str> = NAMES.iter().filter_map(|name| name.strip_prefix("cu")).collect();
         let missing: Vec<_> = declared.difference(&defined).collect();
-        assert!(
-            missing.is_empty(),
-            "add to names.rs, with cu in front: {missing:?}"
-        );
+        assert!(missing.is_empty(), "add to names.rs, with cu in front: {missing:?}");
     }
 
     /// Assembles `text` with `llvm-mc`; false where that is not installed.
@@ -202,16 +186,10 @@ mod tests {
             .arg(&source)
             .output();
         let Ok(output) = run else {
-            eprintln!(
-                "SKIPPED: llvm-mc is not installed, so the stubs for {triple} were not assembled"
-            );
+            eprintln!("SKIPPED: llvm-mc is not installed, so the stubs for {triple} were not assembled");
             return false;
         };
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         assert!(std::fs::metadata(&object).expect("an object").len() as usize > 8 * NAMES.len());
         true
     }

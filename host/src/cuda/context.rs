@@ -1,0 +1,141 @@
+//! One GPU in use, and the stream that work is put on.
+
+use super::error::from_cust;
+use super::{DeviceInfo, Error, Result};
+use cuda_link::api;
+use cust::stream::StreamFlags;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The primary context of one GPU, current on the thread that made it, and the account of the memory taken from it.
+#[derive(Debug)]
+pub struct Context {
+    device: DeviceInfo,
+    handle: api::Device,
+    allocated: AtomicUsize,
+}
+
+impl Context {
+    /// Takes the GPU and makes its context current on this thread.
+    ///
+    /// # Errors
+    /// The GPU is busy, out of memory, or the driver refuses otherwise.
+    pub fn new(device: DeviceInfo) -> Result<Arc<Self>> {
+        let mut handle = 0;
+        // SAFETY: the pointer is to a live integer.
+        unsafe { api::cuDeviceGet(&mut handle, device.ordinal as i32) }.check("cuDeviceGet")?;
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the pointer is to a live handle; `Drop` gives the context back.
+        unsafe { api::cuDevicePrimaryCtxRetain(&mut context, handle) }.check("cuDevicePrimaryCtxRetain")?;
+        let this = Arc::new(Self {
+            device,
+            handle,
+            allocated: AtomicUsize::new(0),
+        });
+        // SAFETY: the context was just retained.
+        unsafe { api::cuCtxSetCurrent(context) }.check("cuCtxSetCurrent")?;
+        Ok(this)
+    }
+
+    /// The GPU.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    /// Bytes of device memory that buffers of this context hold now.
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of device memory that are free now, and all of them. Other processes take part.
+    ///
+    /// # Errors
+    /// A failed driver call.
+    pub fn free_bytes(&self) -> Result<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both pointers are to live integers.
+        unsafe { api::cuMemGetInfo_v2(&mut free, &mut total) }.check("cuMemGetInfo")?;
+        Ok((free, total))
+    }
+
+    /// Takes `bytes` of device memory and books them.
+    pub(super) fn allocate(&self, bytes: usize) -> Result<api::DeviceAddress> {
+        let mut address = 0;
+        // SAFETY: the pointer is to a live integer.
+        match unsafe { api::cuMemAlloc_v2(&mut address, bytes) } {
+            cuda_link::Status::OUT_OF_MEMORY => {
+                let (free, total) = self.free_bytes().unwrap_or((0, self.device.memory_bytes));
+                Err(Error::OutOfMemory {
+                    wanted: bytes,
+                    free,
+                    total,
+                })
+            }
+            status => {
+                status.check("cuMemAlloc")?;
+                self.allocated.fetch_add(bytes, Ordering::Relaxed);
+                Ok(address)
+            }
+        }
+    }
+
+    /// Gives back what [`Self::allocate`] took. A failure means that the context is already lost; there is nothing
+    /// left to free then.
+    pub(super) fn free(&self, address: api::DeviceAddress, bytes: usize) {
+        // SAFETY: the address came from `allocate` and its buffer is being dropped.
+        let _ = unsafe { api::cuMemFree_v2(address) };
+        self.allocated.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained in `new`; whoever uses the context holds it, so nothing does any more.
+        let _ = unsafe { api::cuDevicePrimaryCtxRelease_v2(self.handle) };
+    }
+}
+
+/// A queue of work for the GPU, done in order.
+#[derive(Debug)]
+pub struct Stream {
+    inner: cust::stream::Stream,
+    context: Arc<Context>,
+}
+
+impl Stream {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// A failed driver call.
+    pub fn new(context: &Arc<Context>) -> Result<Self> {
+        let inner = cust::stream::Stream::new(StreamFlags::NON_BLOCKING, None).map_err(from_cust("cuStreamCreate"))?;
+        Ok(Self {
+            inner,
+            context: Arc::clone(context),
+        })
+    }
+
+    /// The context that the queue belongs to.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Waits until everything in the queue is done; reports what failed on the way.
+    ///
+    /// # Errors
+    /// Whatever the work in the queue ran into.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the handle is this live stream's.
+        Ok(unsafe { api::cuStreamSynchronize(self.raw()) }.check("cuStreamSynchronize")?)
+    }
+
+    /// The driver's handle.
+    pub fn raw(&self) -> api::Stream {
+        self.inner.as_inner().cast()
+    }
+
+    /// The stream as `cust` knows it.
+    pub(super) fn cust(&self) -> &cust::stream::Stream {
+        &self.inner
+    }
+}
