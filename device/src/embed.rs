@@ -130,7 +130,12 @@ mod host {
             TensorType::Q4_K => super::embed_q4_k::prepare,
             TensorType::Q5_K => super::embed_q5_k::prepare,
             TensorType::Q6_K => super::embed_q6_k::prepare,
-            other => return Err(ShapeError::new("embed", format!("a table of type {other}, which has no kernel"))),
+            other => {
+                return Err(ShapeError::new(
+                    "embed",
+                    format!("a table of type {other}, which has no kernel"),
+                ));
+            }
         };
         Ok(prepare(config(table, count)?, data, table, tokens, out))
     }

@@ -14,11 +14,12 @@ fn sources(folder: &Path, out: &mut Vec<String>) {
     }
 }
 
-/// Kernels of one file: functions under `#[kernel]`, and the names that a `kernels!` macro of the file gives them.
+/// Kernels of one file above its tests: functions under `#[kernel]`, and the names that a `kernels!` macro of the file gives them.
 fn kernels(source: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut attribute, mut macro_body) = (false, false);
-    for line in source.lines().map(str::trim) {
+    let lines = source.lines().take_while(|line| *line != "#[cfg(test)]");
+    for line in lines.map(str::trim) {
         attribute |= line.starts_with("#[kernel");
         if let Some(rest) = line
             .strip_prefix("pub unsafe fn ")

@@ -138,3 +138,59 @@ fn warp_largest(x: [f32; 8]) -> f32 {
     });
     f32::from_bits(warp::redux_max(warp::FULL, largest.to_bits()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::floats;
+    use cuda_std::emu::{Buffer, Emulator};
+    use cuda_std::launch::LaunchConfig;
+
+    /// What a lane holds, in words.
+    const WORDS: usize = 7;
+
+    #[inline(always)]
+    unsafe fn put(a: Activation, out: *mut u32) {
+        let [s0, s1] = a.sums.map(|s| s as u32);
+        let [a0, a1, a2, a3] = a.words;
+        for (i, word) in [a0, a1, a2, a3, s0, s1, a.scale.to_bits()].into_iter().enumerate() {
+            // SAFETY: room for a lane's words.
+            unsafe { global::store(out.add(i), word) }
+        }
+    }
+
+    /// Splits 256 floats in a warp, and loads the record of the same values.
+    #[kernel]
+    pub unsafe fn probe(x: *const f32, record: *const u8, split: *mut u32, loaded: *mut u32) {
+        let lane = warp::lane();
+        let at = lane as usize * WORDS;
+        // SAFETY: 256 floats, a whole record, room for the words of 32 lanes.
+        unsafe {
+            let x = core::array::from_fn(|i| global::load(x.add(8 * lane as usize + i)));
+            put(Activation::split(x, shared::dynamic(0, 128), lane), split.add(at));
+            put(Activation::load(record, lane), loaded.add(at));
+        }
+    }
+
+    #[test]
+    fn splitting_and_loading_give_the_same_fragments() {
+        for seed in 0..8 {
+            let x = floats(seed, 256, 3.0);
+            let outputs = [Buffer::<u32>::poisoned(32 * WORDS), Buffer::poisoned(32 * WORDS)];
+            let (floats, record) = (Buffer::from_slice(&x), Buffer::from_slice(&Wide::quantize(&x)));
+            let config = LaunchConfig::new(1, 32).shared(512);
+            let emulator = Emulator::with_seed(seed);
+            probe::launch(
+                &emulator,
+                config,
+                floats.ptr(),
+                record.ptr(),
+                outputs[0].ptr(),
+                outputs[1].ptr(),
+            )
+            .unwrap();
+            outputs[0].check_written().unwrap();
+            assert_eq!(outputs[0].to_vec(), outputs[1].to_vec(), "seed {seed}");
+        }
+    }
+}
