@@ -15,6 +15,7 @@ macro_rules! loads {
         /// # Safety
         /// `from` points to a readable, aligned value.
         #[inline(always)]
+        #[track_caller]
         pub unsafe fn $name<T: Word>(from: *const T) -> T {
             // SAFETY: passed on.
             unsafe { T::read::<{ op::$op }>(from) }
@@ -47,6 +48,7 @@ macro_rules! stores {
         /// # Safety
         /// `to` points to a writable, aligned value.
         #[inline(always)]
+        #[track_caller]
         pub unsafe fn $name<T: Word>(to: *mut T, value: T) {
             // SAFETY: passed on.
             unsafe { T::write::<{ op::$op }>(to, value) }
@@ -100,6 +102,7 @@ impl CachePolicy {
 /// # Safety
 /// `from` points to a readable, aligned value.
 #[inline(always)]
+#[track_caller]
 pub unsafe fn load_policy<T: Word>(from: *const T, policy: CachePolicy) -> T {
     // SAFETY: passed on.
     unsafe { T::read_policy(from, policy.0) }
@@ -110,6 +113,7 @@ pub unsafe fn load_policy<T: Word>(from: *const T, policy: CachePolicy) -> T {
 /// # Safety
 /// `to` points to a writable, aligned value.
 #[inline(always)]
+#[track_caller]
 pub unsafe fn store_policy<T: Word>(to: *mut T, value: T, policy: CachePolicy) {
     // SAFETY: passed on.
     unsafe { T::write_policy(to, value, policy.0) }

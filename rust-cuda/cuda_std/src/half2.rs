@@ -103,7 +103,7 @@ macro_rules! pair {
                 unsafe { core::arch::asm!(concat!($instruction, $suffix, " {y}, {a}, {b}, {c};"), y = out(reg32) y, a = in(reg32) self.0, b = in(reg32) $b.0, c = in(reg32) $c.0, options(pure, nomem, nostack)) };
                 Self(y)
             } emu {
-                let each = |a: $half, b: $half, c: $half| $half::from_f64($host(a.to_f64(), b.to_f64(), c.to_f64()));
+                let each = |a: $half, b: $half, c: $half| $half::from_f32(odd_f32($host(a.to_f64(), b.to_f64(), c.to_f64())));
                 Self::new(each(self.low(), $b.low(), $c.low()), each(self.high(), $b.high(), $c.high()))
             } }
         }
@@ -133,7 +133,7 @@ macro_rules! f16_pairs {
                     unsafe { core::arch::asm!(concat!($instruction, " {y}, {a}, {b};"), y = out(reg32) y, a = in(reg32) self.0, b = in(reg32) b.0, options(pure, nomem, nostack)) };
                     Self(y)
                 } emu {
-                    let each = |a: f16, b: f16| f16::from_f64($host(a.to_f64(), b.to_f64()));
+                    let each = |a: f16, b: f16| f16::from_f32($host(a.to_f32(), b.to_f32()));
                     Self::new(each(self.low(), b.low()), each(self.high(), b.high()))
                 } }
             }
@@ -148,9 +148,9 @@ f16_pairs! {
     /// `mul.rn.f16x2`.
     mul, "mul.rn.f16x2", core::ops::Mul::mul;
     /// `max.f16x2`: the other one where one is NaN.
-    max, "max.f16x2", f64::max;
+    max, "max.f16x2", f32::max;
     /// `min.f16x2`: the other one where one is NaN.
-    min, "min.f16x2", f64::min;
+    min, "min.f16x2", f32::min;
 }
 
 impl F16x2 {
@@ -194,6 +194,21 @@ fn odd_sum(a: f64, b: f64) -> f64 {
     })
 }
 
+/// An f64 rounded to an odd f32, for the same reason.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(crate) fn odd_f32(x: f64) -> f32 {
+    let near = x as f32;
+    if f64::from(near) == x || !near.is_finite() || near.to_bits() & 1 == 1 {
+        return near;
+    }
+    let away = x.abs() > f64::from(near).abs();
+    f32::from_bits(if away {
+        near.to_bits() + 1
+    } else {
+        near.to_bits() - 1
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,12 +237,12 @@ mod tests {
 
     #[test]
     fn a_fused_product_is_rounded_once() {
-        // 2^-24 decides a tie at 1 + 2^-11 that a first rounding to f64 could not lose, but one to f16 would.
+        // Half an ulp above 1 is a tie, and a little more is not.
         let one = F16x2::from_f32(1.0, 1.0);
         let c = F16x2::from_f32(1.0, 2.0);
         let tiny = F16x2::from_f32(4.8828125e-4, 9.765625e-4);
         assert_eq!(tiny.fma(one, c).to_f32(), [1.0, 2.0]);
-        let more = F16x2::from_f32(4.887e-4, 9.77e-4);
+        let more = F16x2::from_f32(4.887e-4, 9.78e-4);
         assert_eq!(
             more.fma(one, c).to_f32(),
             [1.0 + 1.0 / 1024.0, 2.0 + 1.0 / 512.0]

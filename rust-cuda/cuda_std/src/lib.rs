@@ -21,6 +21,7 @@
 //! | [`clock`] | clocks |
 //! | [`launch`] | launches as data (host) |
 //! | [`emu`] | the emulator (host) |
+//! | [`selftest`] | a kernel for each group of operations, with what it must compute |
 
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
@@ -71,6 +72,8 @@ mod llvm;
 pub mod emu;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod launch;
+#[cfg(any(not(target_arch = "nvptx64"), feature = "selftest"))]
+pub mod selftest;
 
 pub use cuda_std_macros::kernel;
 pub use memory::{F32x2, F32x4, U32x2, U32x4, Word};

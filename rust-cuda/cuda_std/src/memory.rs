@@ -200,25 +200,31 @@ macro_rules! word {
         impl sealed::Sealed for $ty {}
         // SAFETY: the emulator reads and writes values of the type itself.
         unsafe impl Word for $ty {
+            #[track_caller]
             unsafe fn read<const OP: u8>(from: *const Self) -> Self {
                 // SAFETY: the caller's: `from` may be read.
                 unsafe { crate::emu::global_read(from) }
             }
+            #[track_caller]
             unsafe fn read_policy(from: *const Self, _: u64) -> Self {
                 // SAFETY: the caller's: `from` may be read.
                 unsafe { crate::emu::global_read(from) }
             }
+            #[track_caller]
             unsafe fn write<const OP: u8>(to: *mut Self, value: Self) {
                 // SAFETY: the caller's: `to` may be written.
                 unsafe { crate::emu::global_write(to, value) }
             }
+            #[track_caller]
             unsafe fn write_policy(to: *mut Self, value: Self, _: u64) {
                 // SAFETY: the caller's: `to` may be written.
                 unsafe { crate::emu::global_write(to, value) }
             }
+            #[track_caller]
             fn read_shared(address: u32) -> Self {
                 crate::emu::shared_read(address)
             }
+            #[track_caller]
             fn write_shared(address: u32, value: Self) {
                 crate::emu::shared_write(address, value)
             }

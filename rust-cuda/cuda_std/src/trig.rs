@@ -33,7 +33,7 @@ const fn split(x: f64) -> Pair {
 #[inline(always)]
 #[must_use]
 pub fn sincos(x: f32) -> (f32, f32) {
-    // π/2 in three floats: the first product is exact, the second's error is carried on.
+    // π/2 in three floats: the first difference is exact, what the second loses is carried on.
     const P1: f32 = core::f32::consts::FRAC_PI_2;
     const P2: f32 = (core::f64::consts::FRAC_PI_2 - P1 as f64) as f32;
     // π/2 beyond its f64 is 6.123234e-17.
@@ -41,8 +41,9 @@ pub fn sincos(x: f32) -> (f32, f32) {
         (core::f64::consts::FRAC_PI_2 - P1 as f64 - P2 as f64 + 6.123_233_995_736_766e-17) as f32;
     let quadrant = round(x * core::f32::consts::FRAC_2_PI);
     let first = fma(-quadrant, P1, x);
-    let high = fma(-quadrant, P2, first);
-    let low = fma(-quadrant, P3, fma(-quadrant, P2, first - high));
+    let (second, second_rest) = two_product(-quadrant, P2);
+    let (high, rest) = two_sum(first, second);
+    let low = fma(-quadrant, P3, rest + second_rest);
     turn(crate::float::to_i32(quadrant), (high, low))
 }
 
