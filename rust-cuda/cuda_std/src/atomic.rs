@@ -163,38 +163,10 @@ macro_rules! number {
         }
     };
 }
-number!(
-    u32,
-    reg32,
-    ".b32",
-    ".add.u32",
-    ".exch.b32",
-    u32::wrapping_add
-);
-number!(
-    i32,
-    reg32,
-    ".b32",
-    ".add.s32",
-    ".exch.b32",
-    i32::wrapping_add
-);
-number!(
-    u64,
-    reg64,
-    ".b64",
-    ".add.u64",
-    ".exch.b64",
-    u64::wrapping_add
-);
-number!(
-    f32,
-    reg32,
-    ".b32",
-    ".add.f32",
-    ".exch.b32",
-    core::ops::Add::add
-);
+number!(u32, reg32, ".b32", ".add.u32", ".exch.b32", u32::wrapping_add);
+number!(i32, reg32, ".b32", ".add.s32", ".exch.b32", i32::wrapping_add);
+number!(u64, reg64, ".b64", ".add.u64", ".exch.b64", u64::wrapping_add);
+number!(f32, reg32, ".b32", ".add.f32", ".exch.b32", core::ops::Add::add);
 
 macro_rules! integer {
     ($ty:ty, $class:ident, $max:literal, $min:literal, $and:literal, $or:literal, $cas:literal) => {
@@ -228,15 +200,9 @@ macro_rules! integer {
         }
     };
 }
-integer!(
-    u32, reg32, ".max.u32", ".min.u32", ".and.b32", ".or.b32", ".cas.b32"
-);
-integer!(
-    i32, reg32, ".max.s32", ".min.s32", ".and.b32", ".or.b32", ".cas.b32"
-);
-integer!(
-    u64, reg64, ".max.u64", ".min.u64", ".and.b64", ".or.b64", ".cas.b64"
-);
+integer!(u32, reg32, ".max.u32", ".min.u32", ".and.b32", ".or.b32", ".cas.b32");
+integer!(i32, reg32, ".max.s32", ".min.s32", ".and.b32", ".or.b32", ".cas.b32");
+integer!(u64, reg64, ".max.u64", ".min.u64", ".and.b64", ".or.b64", ".cas.b64");
 
 macro_rules! scope {
     ($(#[$doc:meta])* $scope:ident, $relaxed:ident, $ordered:ident, $fence:literal) => {

@@ -87,11 +87,7 @@ binary! {
 /// Subnormals as 0, sign kept: `.ftz`.
 #[cfg(not(target_arch = "nvptx64"))]
 fn flush(x: f32) -> f32 {
-    if x.is_subnormal() {
-        0f32.copysign(x)
-    } else {
-        x
-    }
+    if x.is_subnormal() { 0f32.copysign(x) } else { x }
 }
 
 /// `fma.rn.f32`: `a * b + c` with one rounding.
@@ -166,10 +162,7 @@ mod tests {
 
     #[test]
     fn conversions_round_as_named() {
-        assert_eq!(
-            [to_i32_round(2.5), to_i32_round(3.5), to_i32_round(-2.5)],
-            [2, 4, -2]
-        );
+        assert_eq!([to_i32_round(2.5), to_i32_round(3.5), to_i32_round(-2.5)], [2, 4, -2]);
         assert_eq!([to_i32(2.9), to_i32(-2.9), to_i32(1e20)], [2, -2, i32::MAX]);
         assert_eq!([to_u32(-1.0), to_u32(4e9)], [0, 4_000_000_000]);
         assert_eq!(from_i32(16_777_217), 16_777_216.0);

@@ -167,10 +167,7 @@ impl Bf16x2 {
     #[inline(always)]
     #[must_use]
     pub fn to_f32(self) -> [f32; 2] {
-        [
-            f32::from_bits(self.0 << 16),
-            f32::from_bits(self.0 & 0xffff_0000),
-        ]
+        [f32::from_bits(self.0 << 16), f32::from_bits(self.0 & 0xffff_0000)]
     }
 }
 
@@ -187,11 +184,7 @@ fn odd_sum(a: f64, b: f64) -> f64 {
         return sum;
     }
     let away = (error > 0.0) == (sum > 0.0);
-    f64::from_bits(if away {
-        sum.to_bits() + 1
-    } else {
-        sum.to_bits() - 1
-    })
+    f64::from_bits(if away { sum.to_bits() + 1 } else { sum.to_bits() - 1 })
 }
 
 /// An f64 rounded to an odd f32, for the same reason.
@@ -202,11 +195,7 @@ pub(crate) fn odd_f32(x: f64) -> f32 {
         return near;
     }
     let away = x.abs() > f64::from(near).abs();
-    f32::from_bits(if away {
-        near.to_bits() + 1
-    } else {
-        near.to_bits() - 1
-    })
+    f32::from_bits(if away { near.to_bits() + 1 } else { near.to_bits() - 1 })
 }
 
 #[cfg(test)]
@@ -243,14 +232,10 @@ mod tests {
         let tiny = F16x2::from_f32(4.8828125e-4, 9.765625e-4);
         assert_eq!(tiny.fma(one, c).to_f32(), [1.0, 2.0]);
         let more = F16x2::from_f32(4.887e-4, 9.78e-4);
-        assert_eq!(
-            more.fma(one, c).to_f32(),
-            [1.0 + 1.0 / 1024.0, 2.0 + 1.0 / 512.0]
-        );
+        assert_eq!(more.fma(one, c).to_f32(), [1.0 + 1.0 / 1024.0, 2.0 + 1.0 / 512.0]);
         let b = Bf16x2::from_f32(3.0, -2.0);
         assert_eq!(
-            b.fma(Bf16x2::from_f32(5.0, 7.0), Bf16x2::from_f32(1.0, 1.0))
-                .to_f32(),
+            b.fma(Bf16x2::from_f32(5.0, 7.0), Bf16x2::from_f32(1.0, 1.0)).to_f32(),
             [16.0, -13.0]
         );
     }

@@ -26,16 +26,7 @@
 #![cfg_attr(target_arch = "nvptx64", no_std)]
 #![cfg_attr(
     target_arch = "nvptx64",
-    feature(
-        abi_ptx,
-        asm_experimental_arch,
-        stdarch_nvptx,
-        link_llvm_intrinsics,
-        abi_unadjusted,
-        repr_simd,
-        simd_ffi,
-        f16
-    )
+    feature(abi_ptx, asm_experimental_arch, stdarch_nvptx, link_llvm_intrinsics, abi_unadjusted)
 )]
 #![cfg_attr(target_arch = "nvptx64", allow(improper_ctypes, internal_features))]
 
@@ -82,9 +73,8 @@ pub use pointer::DevicePtr;
 /// What a kernel's file needs: `use cuda_std::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        DevicePtr, F32x2, F32x4, U32x2, U32x4, Word, arch, atomic, barrier, copy, dot, float,
-        global, half2, kernel, mbarrier, mma, pdl, shared, shared::Shared, thread, trig, unroll,
-        warp,
+        DevicePtr, F32x2, F32x4, U32x2, U32x4, Word, arch, atomic, barrier, copy, dot, float, global, half2, kernel,
+        mbarrier, mma, pdl, shared, shared::Shared, thread, trig, unroll, warp,
     };
 }
 

@@ -1,10 +1,5 @@
 //! LLVM's NVPTX intrinsics: every operation that must stay convergent is one of these, never `asm!`.
 
-/// A pair of f16 as LLVM's `<2 x half>`.
-#[repr(simd)]
-#[derive(Clone, Copy)]
-pub struct HalfPair(pub [f16; 2]);
-
 /// What `mma` to s32 returns.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -86,58 +81,12 @@ unsafe extern "unadjusted" {
     pub fn dp4a_us(a: i32, b: i32, c: i32) -> i32;
 
     #[link_name = "llvm.nvvm.mma.m16n8k32.row.col.s8"]
-    pub fn mma_s8(
-        a0: i32,
-        a1: i32,
-        a2: i32,
-        a3: i32,
-        b0: i32,
-        b1: i32,
-        c0: i32,
-        c1: i32,
-        c2: i32,
-        c3: i32,
-    ) -> I32x4;
+    pub fn mma_s8(a0: i32, a1: i32, a2: i32, a3: i32, b0: i32, b1: i32, c0: i32, c1: i32, c2: i32, c3: i32) -> I32x4;
     #[link_name = "llvm.nvvm.mma.m16n8k32.row.col.u8.s8"]
-    pub fn mma_u8_s8(
-        a0: i32,
-        a1: i32,
-        a2: i32,
-        a3: i32,
-        b0: i32,
-        b1: i32,
-        c0: i32,
-        c1: i32,
-        c2: i32,
-        c3: i32,
-    ) -> I32x4;
+    pub fn mma_u8_s8(a0: i32, a1: i32, a2: i32, a3: i32, b0: i32, b1: i32, c0: i32, c1: i32, c2: i32, c3: i32)
+    -> I32x4;
     #[link_name = "llvm.nvvm.mma.m16n8k16.row.col.bf16"]
-    pub fn mma_bf16(
-        a0: i32,
-        a1: i32,
-        a2: i32,
-        a3: i32,
-        b0: i32,
-        b1: i32,
-        c0: f32,
-        c1: f32,
-        c2: f32,
-        c3: f32,
-    ) -> F32x4;
-    #[link_name = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"]
-    pub fn mma_f16(
-        a0: HalfPair,
-        a1: HalfPair,
-        a2: HalfPair,
-        a3: HalfPair,
-        b0: HalfPair,
-        b1: HalfPair,
-        c0: f32,
-        c1: f32,
-        c2: f32,
-        c3: f32,
-    ) -> F32x4;
-
+    pub fn mma_bf16(a0: i32, a1: i32, a2: i32, a3: i32, b0: i32, b1: i32, c0: f32, c1: f32, c2: f32, c3: f32) -> F32x4;
     #[link_name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x1.b16.p0"]
     pub fn ldmatrix_x1(row: *const u8) -> i32;
     #[link_name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x2.b16.p0"]

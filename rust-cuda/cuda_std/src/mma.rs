@@ -62,16 +62,22 @@ pub fn m16n8k16_bf16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
 #[track_caller]
 pub fn m16n8k16_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
     on! { ptx {
-        #[inline(always)]
-        fn pair(bits: u32) -> crate::llvm::HalfPair {
-            // SAFETY: 32 bits either way; every bit pattern is a pair of f16.
-            unsafe { core::mem::transmute(bits) }
-        }
+        // The intrinsic takes vectors of f16, which rustc passes to no function on this target, so
+        // this one is `asm!`: volatile, which keeps LLVM from moving it, but not convergent. Call it
+        // where control flow is the same for the whole warp; the PTX gate counts the copies.
+        let (d0, d1, d2, d3): (f32, f32, f32, f32);
         // SAFETY: exchanges registers; convergence is the caller's contract.
-        let d = unsafe {
-            crate::llvm::mma_f16(pair(a[0]), pair(a[1]), pair(a[2]), pair(a[3]), pair(b[0]), pair(b[1]), c[0], c[1], c[2], c[3])
+        unsafe {
+            core::arch::asm!(
+                "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {{{d0}, {d1}, {d2}, {d3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, {{{c0}, {c1}, {c2}, {c3}}};",
+                d0 = out(reg32) d0, d1 = out(reg32) d1, d2 = out(reg32) d2, d3 = out(reg32) d3,
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                b0 = in(reg32) b[0], b1 = in(reg32) b[1],
+                c0 = in(reg32) c[0], c1 = in(reg32) c[1], c2 = in(reg32) c[2], c3 = in(reg32) c[3],
+                options(nostack)
+            )
         };
-        [d.0, d.1, d.2, d.3]
+        [d0, d1, d2, d3]
     } emu { emulate_float(crate::emu::Collective::MmaF16, a, b, c) } }
 }
 
@@ -79,11 +85,7 @@ pub fn m16n8k16_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
 #[track_caller]
 fn emulate_float(kind: crate::emu::Collective, a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
     let c = c.map(f32::to_bits);
-    crate::emu::collective_all(
-        kind,
-        &[a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], c[2], c[3]],
-    )
-    .map(f32::from_bits)
+    crate::emu::collective_all(kind, &[a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], c[2], c[3]]).map(f32::from_bits)
 }
 
 /// The generic address of a shared one, which the `ldmatrix` intrinsics take: `cvta.shared`.

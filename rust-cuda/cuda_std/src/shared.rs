@@ -86,10 +86,7 @@ impl<T> Shared<T> {
     #[inline(always)]
     #[must_use]
     pub const fn cast<U>(self) -> Shared<U> {
-        Shared::from_raw(
-            self.address,
-            self.len * size_of::<T>() as u32 / size_of::<U>() as u32,
-        )
+        Shared::from_raw(self.address, self.len * size_of::<T>() as u32 / size_of::<U>() as u32)
     }
 
     /// In the emulator, that `count` values from `start` lie inside.

@@ -37,8 +37,7 @@ pub fn sincos(x: f32) -> (f32, f32) {
     const P1: f32 = core::f32::consts::FRAC_PI_2;
     const P2: f32 = (core::f64::consts::FRAC_PI_2 - P1 as f64) as f32;
     // π/2 beyond its f64 is 6.123234e-17.
-    const P3: f32 =
-        (core::f64::consts::FRAC_PI_2 - P1 as f64 - P2 as f64 + 6.123_233_995_736_766e-17) as f32;
+    const P3: f32 = (core::f64::consts::FRAC_PI_2 - P1 as f64 - P2 as f64 + 6.123_233_995_736_766e-17) as f32;
     let quadrant = round(x * core::f32::consts::FRAC_2_PI);
     let first = fma(-quadrant, P1, x);
     let (second, second_rest) = two_product(-quadrant, P2);
@@ -155,11 +154,7 @@ fn log2(x: f32) -> Pair {
     let z = s * s;
     let series = fma(
         z,
-        fma(
-            z,
-            fma(z, fma(z, 2.0 / 11.0, 2.0 / 9.0), 2.0 / 7.0),
-            2.0 / 5.0,
-        ),
+        fma(z, fma(z, fma(z, 2.0 / 11.0, 2.0 / 9.0), 2.0 / 7.0), 2.0 / 5.0),
         2.0 / 3.0,
     );
     let (ln, ln_low) = two_sum(2.0 * s, fma(s * z, series, 2.0 * s_low));
@@ -179,11 +174,7 @@ fn exp2((high, low): Pair) -> f32 {
         t,
         fma(
             t,
-            fma(
-                t,
-                fma(t, fma(t, 1.0 / 5_040.0, 1.0 / 720.0), 1.0 / 120.0),
-                1.0 / 24.0,
-            ),
+            fma(t, fma(t, fma(t, 1.0 / 5_040.0, 1.0 / 720.0), 1.0 / 120.0), 1.0 / 24.0),
             1.0 / 6.0,
         ),
         0.5,
@@ -211,11 +202,9 @@ mod tests {
         for i in 0..400_000u32 {
             let x = i as f32 * 0.250_013 * if i % 2 == 0 { 1.0 } else { -1.0 };
             let (s, c) = sincos(x);
-            worst = worst.max(ulps(s, f64::from(x).sin(), 1e-30)).max(ulps(
-                c,
-                f64::from(x).cos(),
-                1e-30,
-            ));
+            worst = worst
+                .max(ulps(s, f64::from(x).sin(), 1e-30))
+                .max(ulps(c, f64::from(x).cos(), 1e-30));
         }
         assert!(worst < 2.0, "{worst}");
     }

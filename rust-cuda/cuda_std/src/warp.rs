@@ -71,8 +71,7 @@ pub fn index() -> u32 {
 #[inline(always)]
 #[must_use]
 pub fn count() -> u32 {
-    (crate::thread::block_dim_x() * crate::thread::block_dim_y() * crate::thread::block_dim_z())
-        .div_ceil(32)
+    (crate::thread::block_dim_x() * crate::thread::block_dim_y() * crate::thread::block_dim_z()).div_ceil(32)
 }
 
 /// The lanes below this one, as a mask (`%lanemask_lt`).

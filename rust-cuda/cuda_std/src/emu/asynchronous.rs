@@ -22,9 +22,7 @@ impl Copy {
     fn land(&self, block: &mut Block) -> Result<(), Refusal> {
         // SAFETY: the kernel vouched for the source when it asked for the copy.
         let bytes = unsafe { core::slice::from_raw_parts(self.from, self.bytes as usize) };
-        block
-            .shared
-            .write_bulk(&block.clocks, self.stamp, self.to, bytes)
+        block.shared.write_bulk(&block.clocks, self.stamp, self.to, bytes)
     }
 }
 
@@ -36,13 +34,9 @@ pub(super) struct Copies {
 }
 
 fn check(to: u32, from: *const u8, bytes: u32, unit: u32, site: &'static Location<'static>) {
-    if !to.is_multiple_of(unit)
-        || !from.addr().is_multiple_of(unit as usize)
-        || !bytes.is_multiple_of(unit)
-    {
-        let detail = format!(
-            "a copy of {bytes} bytes from {from:?} to shared address {to}: all are multiples of {unit}"
-        );
+    if !to.is_multiple_of(unit) || !from.addr().is_multiple_of(unit as usize) || !bytes.is_multiple_of(unit) {
+        let detail =
+            format!("a copy of {bytes} bytes from {from:?} to shared address {to}: all are multiples of {unit}");
         raise(FaultKind::Misaligned, Some(site), detail);
     }
 }
@@ -52,12 +46,7 @@ pub(crate) fn copy_async(to: u32, from: *const u8, bytes: u32) {
     check(to, from, bytes, bytes, Location::caller());
     with(|block| {
         let stamp = block.clocks.stamp(block.current);
-        block.lane_mut().copies.open.push(Copy {
-            to,
-            from,
-            bytes,
-            stamp,
-        });
+        block.lane_mut().copies.open.push(Copy { to, from, bytes, stamp });
     });
 }
 
@@ -73,12 +62,7 @@ pub(crate) fn copy_commit() {
 pub(crate) fn copy_wait(under_way: usize) {
     let landed = with(|block| {
         while block.lane().copies.groups.len() > under_way {
-            let group = block
-                .lane_mut()
-                .copies
-                .groups
-                .pop_front()
-                .unwrap_or_default();
+            let group = block.lane_mut().copies.groups.pop_front().unwrap_or_default();
             // They count as written now: the thread has waited for them.
             let stamp = block.clocks.stamp(block.current);
             group
@@ -140,10 +124,7 @@ impl Block {
         if barrier.pending == 0 {
             return Err((
                 FaultKind::Misuse,
-                format!(
-                    "more than {} arrivals in one phase of an mbarrier",
-                    barrier.expected
-                ),
+                format!("more than {} arrivals in one phase of an mbarrier", barrier.expected),
             ));
         }
         barrier.pending -= 1;
@@ -178,12 +159,7 @@ pub(crate) fn copy_bulk(to: u32, from: *const u8, bytes: u32, barrier: u32) {
     let asked = with(|block| {
         let stamp = block.clocks.stamp(block.current);
         block.release_to(barrier)?;
-        block.barrier(barrier)?.copies.push(Copy {
-            to,
-            from,
-            bytes,
-            stamp,
-        });
+        block.barrier(barrier)?.copies.push(Copy { to, from, bytes, stamp });
         Ok(())
     });
     asked.unwrap_or_else(|(kind, detail)| raise(kind, Some(Location::caller()), detail));
@@ -213,9 +189,8 @@ pub(crate) fn mbarrier_arrive(address: u32, bytes: u32) {
 #[track_caller]
 pub(crate) fn mbarrier_test(address: u32, parity: u32) -> bool {
     let test = || with(|block| block.test(address, parity));
-    let or_raise = |r: Result<bool, Refusal>| {
-        r.unwrap_or_else(|(kind, detail)| raise(kind, Some(Location::caller()), detail))
-    };
+    let or_raise =
+        |r: Result<bool, Refusal>| r.unwrap_or_else(|(kind, detail)| raise(kind, Some(Location::caller()), detail));
     if or_raise(test()) {
         return true;
     }

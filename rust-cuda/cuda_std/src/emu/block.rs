@@ -90,11 +90,8 @@ impl Block {
         };
         self.index = index;
         self.lanes.clear();
-        self.lanes
-            .extend((0..threads).map(|linear| Lane::new(place(linear))));
-        self.warps = (0..threads.div_ceil(32))
-            .map(|w| Warp::new(threads - w * 32))
-            .collect();
+        self.lanes.extend((0..threads).map(|linear| Lane::new(place(linear))));
+        self.warps = (0..threads.div_ceil(32)).map(|w| Warp::new(threads - w * 32)).collect();
         self.live = threads as usize;
         self.clocks.restart();
         self.shared.restart();
@@ -126,12 +123,7 @@ impl Block {
     }
 
     /// Notes the first fault.
-    pub fn note(
-        &mut self,
-        kind: FaultKind,
-        site: Option<&'static Location<'static>>,
-        detail: String,
-    ) {
+    pub fn note(&mut self, kind: FaultKind, site: Option<&'static Location<'static>>, detail: String) {
         let thread = self.lanes.get(self.current).map(|lane| lane.place.thread);
         let fault = Fault {
             kernel: self.kernel.name,
@@ -205,10 +197,7 @@ impl Block {
             .iter()
             .map(|(w, threads)| format!("{} wait in {} at {}", list(threads), w.what, w.site));
         let exited = self.lanes.len() - self.live;
-        let detail = format!(
-            "{}; {exited} threads have ended",
-            parts.collect::<Vec<_>>().join("; ")
-        );
+        let detail = format!("{}; {exited} threads have ended", parts.collect::<Vec<_>>().join("; "));
         self.current = places.first().map_or(0, |(_, threads)| threads[0]);
         self.note(kind, None, detail);
     }
@@ -242,12 +231,7 @@ impl Block {
     }
 
     /// The running thread comes to a barrier. An error says why it may not.
-    fn come(
-        &mut self,
-        id: u32,
-        expected: Option<u32>,
-        site: &'static Location<'static>,
-    ) -> Result<(), String> {
+    fn come(&mut self, id: u32, expected: Option<u32>, site: &'static Location<'static>) -> Result<(), String> {
         let Some(barrier) = self.named.get_mut(id as usize) else {
             return Err(format!("a block has barriers 0 to 15, not {id}"));
         };
@@ -321,11 +305,7 @@ pub(crate) fn block_barrier(id: u32, expected: Option<u32>, predicate: bool) -> 
 
 impl Block {
     /// The lanes of a warp come to a barrier by the same call, and all threads of the block to barrier 0.
-    fn check_warp_is_together(
-        &self,
-        id: usize,
-        site: &'static Location<'static>,
-    ) -> Result<(), String> {
+    fn check_warp_is_together(&self, id: usize, site: &'static Location<'static>) -> Result<(), String> {
         let warp = self.current / 32;
         let elsewhere = |&&thread: &&usize| {
             let other = self.lanes[thread].waiting.is_some_and(|w| w.site != site);

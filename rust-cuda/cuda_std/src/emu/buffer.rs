@@ -27,8 +27,7 @@ struct Entry {
 }
 
 fn live() -> std::sync::MutexGuard<'static, BTreeMap<usize, Entry>> {
-    LIVE.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    LIVE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Where an address lies as seen from the nearest buffer.
@@ -44,10 +43,7 @@ pub(super) fn describe(address: usize) -> String {
         .map(|(start, e)| (start - address, start, e));
     match (below, above) {
         (Some((past, _, entry)), _) if past < 1 << 20 => {
-            format!(
-                "{past} bytes past the end of a buffer of {} bytes",
-                entry.length
-            )
+            format!("{past} bytes past the end of a buffer of {} bytes", entry.length)
         }
         (_, Some((before, _, entry))) if before < 1 << 20 => {
             format!("{before} bytes before a buffer of {} bytes", entry.length)
@@ -74,8 +70,7 @@ fn damage(start: usize, entry: &Entry) -> Option<String> {
         bytes.iter().position(|&byte| byte != CANARY)
     };
     let before = broken(first, start).map(|at| format!("{} bytes before", start - first - at));
-    let place =
-        before.or_else(|| broken(end, last).map(|at| format!("{at} bytes past the end of")))?;
+    let place = before.or_else(|| broken(end, last).map(|at| format!("{at} bytes past the end of")))?;
     Some(format!("wrote {place} a buffer of {} bytes", entry.length))
 }
 
@@ -103,19 +98,12 @@ impl Guarded {
     #[must_use]
     pub fn new(length: usize) -> Self {
         let page = page_bytes();
-        let inner = length
-            .next_multiple_of(ALIGN)
-            .next_multiple_of(page)
-            .max(page);
+        let inner = length.next_multiple_of(ALIGN).next_multiple_of(page).max(page);
         let mapped = inner + 2 * page;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping; its middle is made accessible and filled.
-        let base =
-            unsafe { libc::mmap(core::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0) };
-        assert!(
-            base != libc::MAP_FAILED,
-            "no memory for a buffer of {length} bytes"
-        );
+        let base = unsafe { libc::mmap(core::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0) };
+        assert!(base != libc::MAP_FAILED, "no memory for a buffer of {length} bytes");
         let first = base.cast::<u8>().wrapping_add(page);
         // SAFETY: as above.
         unsafe {
@@ -236,11 +224,7 @@ impl<T: Pod> Buffer<T> {
     /// The first values that still hold poison.
     pub fn check_written(&self) -> Result<(), Unwritten> {
         let bytes: &[u8] = bytemuck::cast_slice(self.as_slice());
-        let grain = if size_of::<T>() < 4 {
-            8
-        } else {
-            size_of::<T>()
-        };
+        let grain = if size_of::<T>() < 4 { 8 } else { size_of::<T>() };
         let is_poison = |(i, chunk): (usize, &[u8])| {
             chunk.len() == grain
                 && chunk
@@ -265,7 +249,8 @@ impl<T: Pod> Buffer<T> {
 /// Checks that `length` bytes from `address` on lie in one buffer that exists.
 fn check_range(address: u64, length: usize) -> Result<usize, OutOfBuffer> {
     let start = address as usize;
-    let inside = |(&first, entry): (&usize, &Entry)| start - first <= entry.length && length <= entry.length - (start - first);
+    let inside =
+        |(&first, entry): (&usize, &Entry)| start - first <= entry.length && length <= entry.length - (start - first);
     match live().range(..=start).next_back() {
         Some(buffer) if inside(buffer) => Ok(start),
         _ => Err(OutOfBuffer { address, length }),
@@ -308,7 +293,11 @@ pub struct OutOfBuffer {
 impl core::fmt::Display for OutOfBuffer {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Self { address, length } = self;
-        write!(f, "{length} bytes at {address:#x} lie in no buffer: {}", describe(*address as usize))
+        write!(
+            f,
+            "{length} bytes at {address:#x} lie in no buffer: {}",
+            describe(*address as usize)
+        )
     }
 }
 
@@ -327,11 +316,7 @@ pub struct Unwritten {
 
 impl core::fmt::Display for Unwritten {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self {
-            first,
-            count,
-            length,
-        } = self;
+        let Self { first, count, length } = self;
         write!(
             f,
             "{count} of {length} values were not written, the first is number {first}"
@@ -351,12 +336,7 @@ mod tests {
         assert_eq!(buffer.to_vec(), [1, 2, 3]);
         assert!(buffer.ptr().as_raw().is_multiple_of(16));
         assert!(Buffer::<f32>::zeroed(0).is_empty());
-        assert!(
-            Buffer::<f32>::zeroed(5000)
-                .as_slice()
-                .iter()
-                .all(|&x| x == 0.0)
-        );
+        assert!(Buffer::<f32>::zeroed(5000).as_slice().iter().all(|&x| x == 0.0));
     }
 
     #[test]
@@ -402,7 +382,13 @@ mod tests {
         let mut back = [0; 3];
         read_bytes(address + 29, &mut back).unwrap();
         assert_eq!(back, [0, 5, 6]);
-        assert_eq!(write_bytes(address + 31, &[1, 2]), Err(OutOfBuffer { address: address + 31, length: 2 }));
+        assert_eq!(
+            write_bytes(address + 31, &[1, 2]),
+            Err(OutOfBuffer {
+                address: address + 31,
+                length: 2
+            })
+        );
         assert!(read_bytes(address - 1, &mut back).is_err());
     }
 
@@ -412,9 +398,6 @@ mod tests {
         assert_eq!(damaged(), None);
         // SAFETY: the byte is mapped: it lies between the buffer and its guard page.
         unsafe { buffer.memory.start.add(21).write(0) };
-        assert_eq!(
-            damaged().unwrap(),
-            "wrote 1 bytes past the end of a buffer of 20 bytes"
-        );
+        assert_eq!(damaged().unwrap(), "wrote 1 bytes past the end of a buffer of 20 bytes");
     }
 }

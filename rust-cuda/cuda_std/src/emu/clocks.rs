@@ -135,10 +135,7 @@ mod tests {
         assert!(!clocks.ordered(stamp, 70));
         clocks.meet([1, 2].into_iter());
         assert!(clocks.ordered(stamp, 70), "passed on by warp 1");
-        assert!(
-            !clocks.ordered(clocks.stamp(3), 70),
-            "what came after the meeting"
-        );
+        assert!(!clocks.ordered(clocks.stamp(3), 70), "what came after the meeting");
     }
 
     #[test]

@@ -77,11 +77,7 @@ pub(super) struct Warp {
 impl Warp {
     /// A warp of the first `lanes` lanes (all 32 where there are more).
     pub fn new(lanes: u32) -> Self {
-        let live = if lanes >= 32 {
-            u32::MAX
-        } else {
-            (1 << lanes) - 1
-        };
+        let live = if lanes >= 32 { u32::MAX } else { (1 << lanes) - 1 };
         Self {
             live,
             pending: Vec::new(),
@@ -153,13 +149,7 @@ impl Block {
     ) -> Result<usize, Refusal> {
         let pending = &mut self.warps[warp].pending;
         match pending.iter().position(|p| p.mask & mask != 0) {
-            Some(at)
-                if pending[at].mask == mask
-                    && pending[at].kind == kind
-                    && pending[at].site == site =>
-            {
-                Ok(at)
-            }
+            Some(at) if pending[at].mask == mask && pending[at].kind == kind && pending[at].site == site => Ok(at),
             Some(at) => {
                 let Pending {
                     kind: other,
@@ -211,14 +201,8 @@ impl Block {
         }
         let current = self.current;
         let flip = self.order.flip(32);
-        let lanes = (0..32)
-            .map(|i| i ^ flip)
-            .filter(|lane| arrived & (1 << lane) != 0);
-        self.wake(
-            lanes
-                .map(|lane| base + lane)
-                .filter(|&thread| thread != current),
-        );
+        let lanes = (0..32).map(|i| i ^ flip).filter(|lane| arrived & (1 << lane) != 0);
+        self.wake(lanes.map(|lane| base + lane).filter(|&thread| thread != current));
         Ok(true)
     }
 
@@ -319,11 +303,7 @@ fn source(mode: Shuffle, lane: u32, operand: u32, width: u32) -> u32 {
         Shuffle::Xor => lane ^ operand,
         Shuffle::Down => lane + operand,
         Shuffle::Up => {
-            return if lane >= first + operand {
-                lane - operand
-            } else {
-                lane
-            };
+            return if lane >= first + operand { lane - operand } else { lane };
         }
         Shuffle::Idx => return first + operand % width,
     };

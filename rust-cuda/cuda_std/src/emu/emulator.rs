@@ -54,10 +54,7 @@ impl Emulator {
     ///
     /// # Errors
     /// The first error of `test`.
-    pub fn under_orders<E>(
-        permutations: u64,
-        mut test: impl FnMut(&Self) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn under_orders<E>(permutations: u64, mut test: impl FnMut(&Self) -> Result<(), E>) -> Result<(), E> {
         (0..=permutations).try_for_each(|seed| test(&Self::with_seed(seed)))
     }
 }
@@ -75,10 +72,7 @@ impl Launcher for Emulator {
         let mut block = Box::new(Block::new(launch.kernel(), launch.config(), order));
         for number in blocks {
             let number = number as u32;
-            block.start(
-                [number % x, number / x % y, number / (x * y)],
-                launch.config(),
-            );
+            block.start([number % x, number / x % y, number / (x * y)], launch.config());
             run_block(&mut block, launch, arguments.as_ptr())?;
         }
         match buffer::damaged() {
@@ -99,27 +93,19 @@ fn fault_of(launch: &PreparedLaunch, kind: FaultKind, detail: String) -> Fault {
     }
 }
 
-fn run_block(
-    block: &mut Block,
-    launch: &PreparedLaunch,
-    arguments: *const *const c_void,
-) -> Result<(), Fault> {
+fn run_block(block: &mut Block, launch: &PreparedLaunch, arguments: *const *const c_void) -> Result<(), Fault> {
     let threads = 0..block.lanes.len();
     let spawned: Result<Vec<_>, _> = threads
         .map(|_| lanes::spawn(launch.kernel().emulate, arguments).map(Some))
         .collect();
     let mut threads = spawned.map_err(|error| {
-        let detail = format!(
-            "no memory for the stacks of a block's threads: {error}; run fewer tests at once"
-        );
+        let detail = format!("no memory for the stacks of a block's threads: {error}; run fewer tests at once");
         fault_of(launch, FaultKind::Launch, detail)
     })?;
     let block: *mut Block = block;
     let current = context::enter(block);
     // SAFETY: `block` outlives the call and is reached through the current pointer only meanwhile.
-    let run = catch_unwind(AssertUnwindSafe(|| unsafe {
-        schedule(block, &mut threads)
-    }));
+    let run = catch_unwind(AssertUnwindSafe(|| unsafe { schedule(block, &mut threads) }));
     trap::disarm();
     // A fault leaves suspended threads: they unwind while their block is still current.
     drop(threads);
@@ -173,19 +159,12 @@ fn thread_ended(block: &mut Block) {
 }
 
 /// What a block's run comes to.
-fn conclude(
-    block: &mut Block,
-    run: Result<(), Box<dyn core::any::Any + Send>>,
-) -> Result<(), Fault> {
+fn conclude(block: &mut Block, run: Result<(), Box<dyn core::any::Any + Send>>) -> Result<(), Fault> {
     match run {
-        Err(payload) if !payload.is::<Raised>() => {
-            block.note(FaultKind::Panic, None, message(payload.as_ref()))
-        }
+        Err(payload) if !payload.is::<Raised>() => block.note(FaultKind::Panic, None, message(payload.as_ref())),
         Ok(()) if block.fault.is_none() && block.live > 0 => block.stuck(),
         Ok(()) if block.kernel.pdl && !block.waited => {
-            let detail =
-                "is declared to wait for the launch before it, and no thread of the block does"
-                    .to_owned();
+            let detail = "is declared to wait for the launch before it, and no thread of the block does".to_owned();
             block.note(FaultKind::DependencyWait, None, detail);
         }
         _ => {}

@@ -84,11 +84,7 @@ impl From<LaunchError> for Fault {
 pub(super) struct Raised;
 
 /// Ends the running thread, and with it the launch, with a fault.
-pub(super) fn raise(
-    kind: FaultKind,
-    site: Option<&'static Location<'static>>,
-    detail: String,
-) -> ! {
+pub(super) fn raise(kind: FaultKind, site: Option<&'static Location<'static>>, detail: String) -> ! {
     super::context::with(|block| block.note(kind, site, detail));
     std::panic::resume_unwind(Box::new(Raised))
 }

@@ -49,10 +49,7 @@ impl Block {
 /// D = A·B + C from the lanes' registers a0…a3, b0, b1, c0…c3.
 pub(super) fn multiply(kind: Collective, lanes: &mut [Lane]) -> Result<(), (FaultKind, String)> {
     if lanes.len() < 32 {
-        return Err((
-            FaultKind::Divergence,
-            "an mma needs all 32 lanes".to_owned(),
-        ));
+        return Err((FaultKind::Divergence, "an mma needs all 32 lanes".to_owned()));
     }
     let registers: [[u32; 10]; 32] = core::array::from_fn(|lane| lanes[lane].input);
     for (lane, state) in lanes.iter_mut().enumerate() {
@@ -60,16 +57,10 @@ pub(super) fn multiply(kind: Collective, lanes: &mut [Lane]) -> Result<(), (Faul
             let (row, column) = (lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2);
             let c = registers[lane][6 + i];
             match kind {
-                Collective::MmaS8 => {
-                    integer(&registers, row, column, c, |byte| i32::from(byte as i8))
-                }
+                Collective::MmaS8 => integer(&registers, row, column, c, |byte| i32::from(byte as i8)),
                 Collective::MmaU8S8 => integer(&registers, row, column, c, i32::from),
-                Collective::MmaBf16 => float(&registers, row, column, c, |bits| {
-                    bf16::from_bits(bits).to_f64()
-                }),
-                _ => float(&registers, row, column, c, |bits| {
-                    f16::from_bits(bits).to_f64()
-                }),
+                Collective::MmaBf16 => float(&registers, row, column, c, |bits| bf16::from_bits(bits).to_f64()),
+                _ => float(&registers, row, column, c, |bits| f16::from_bits(bits).to_f64()),
             }
         });
     }
@@ -78,10 +69,7 @@ pub(super) fn multiply(kind: Collective, lanes: &mut [Lane]) -> Result<(), (Faul
 
 /// The register and lane that hold element (row, k) of A, where a register holds `per` elements.
 fn a_place(row: usize, k: usize, per: usize) -> (usize, usize) {
-    (
-        4 * (row % 8) + k % (4 * per) / per,
-        row / 8 + 2 * (k / (4 * per)),
-    )
+    (4 * (row % 8) + k % (4 * per) / per, row / 8 + 2 * (k / (4 * per)))
 }
 
 /// The register and lane that hold element (k, column) of B.
@@ -89,30 +77,14 @@ fn b_place(k: usize, column: usize, per: usize) -> (usize, usize) {
     (4 * column + k % (4 * per) / per, 4 + k / (4 * per))
 }
 
-fn integer(
-    registers: &[[u32; 10]; 32],
-    row: usize,
-    column: usize,
-    c: u32,
-    signed: impl Fn(u8) -> i32,
-) -> u32 {
-    let byte =
-        |(lane, register): (usize, usize), k: usize| registers[lane][register].to_le_bytes()[k % 4];
-    let product =
-        |k| signed(byte(a_place(row, k, 4), k)) * i32::from(byte(b_place(k, column, 4), k) as i8);
+fn integer(registers: &[[u32; 10]; 32], row: usize, column: usize, c: u32, signed: impl Fn(u8) -> i32) -> u32 {
+    let byte = |(lane, register): (usize, usize), k: usize| registers[lane][register].to_le_bytes()[k % 4];
+    let product = |k| signed(byte(a_place(row, k, 4), k)) * i32::from(byte(b_place(k, column, 4), k) as i8);
     (0..32).map(product).fold(c as i32, i32::wrapping_add) as u32
 }
 
-fn float(
-    registers: &[[u32; 10]; 32],
-    row: usize,
-    column: usize,
-    c: u32,
-    value: impl Fn(u16) -> f64,
-) -> u32 {
-    let half = |(lane, register): (usize, usize), k: usize| {
-        (registers[lane][register] >> (16 * (k % 2))) as u16
-    };
+fn float(registers: &[[u32; 10]; 32], row: usize, column: usize, c: u32, value: impl Fn(u16) -> f64) -> u32 {
+    let half = |(lane, register): (usize, usize), k: usize| (registers[lane][register] >> (16 * (k % 2))) as u16;
     let product = |k| value(half(a_place(row, k, 2), k)) * value(half(b_place(k, column, 2), k));
     let sum: f64 = (0..16).map(product).sum();
     ((sum + f64::from(f32::from_bits(c))) as f32).to_bits()
@@ -134,8 +106,6 @@ impl Block {
 }
 
 /// The running thread's access to shared memory.
-pub(super) fn running<R>(
-    f: impl FnOnce(&mut super::memory::SharedMemory, &super::clocks::Clocks, usize) -> R,
-) -> R {
+pub(super) fn running<R>(f: impl FnOnce(&mut super::memory::SharedMemory, &super::clocks::Clocks, usize) -> R) -> R {
     with(|block| f(&mut block.shared, &block.clocks, block.current))
 }

@@ -63,10 +63,7 @@ impl SharedMemory {
                 "{} static and {} dynamic bytes of shared memory",
                 self.static_bytes, self.dynamic_bytes
             );
-            return Err((
-                FaultKind::SharedBounds,
-                format!("{detail}: more than a block can have"),
-            ));
+            return Err((FaultKind::SharedBounds, format!("{detail}: more than a block can have")));
         }
         let size = (self.dynamic_bytes + self.static_bytes) as usize;
         self.bytes.resize(size, 0xa5);
@@ -83,14 +80,8 @@ impl SharedMemory {
         };
         let offset = i64::from(address) - i64::from(base);
         if offset < 0 || offset + size as i64 > i64::from(length) {
-            let what = if base == STATIC_BASE {
-                "static"
-            } else {
-                "dynamic"
-            };
-            let detail = format!(
-                "{size} bytes at offset {offset} of {length} {what} bytes of shared memory"
-            );
+            let what = if base == STATIC_BASE { "static" } else { "dynamic" };
+            let detail = format!("{size} bytes at offset {offset} of {length} {what} bytes of shared memory");
             return Err((FaultKind::SharedBounds, detail));
         }
         if !(address as usize).is_multiple_of(size) {
@@ -102,13 +93,7 @@ impl SharedMemory {
         Ok(first + offset as usize)
     }
 
-    pub fn read(
-        &mut self,
-        clocks: &Clocks,
-        thread: usize,
-        address: u32,
-        into: &mut [u8],
-    ) -> Result<(), Refusal> {
+    pub fn read(&mut self, clocks: &Clocks, thread: usize, address: u32, into: &mut [u8]) -> Result<(), Refusal> {
         let at = self.locate(address, into.len())?;
         let stamp = clocks.stamp(thread);
         for (i, shadow) in self.shadow[at..at + into.len()].iter_mut().enumerate() {
@@ -127,13 +112,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    pub fn write(
-        &mut self,
-        clocks: &Clocks,
-        stamp: Stamp,
-        address: u32,
-        from: &[u8],
-    ) -> Result<(), Refusal> {
+    pub fn write(&mut self, clocks: &Clocks, stamp: Stamp, address: u32, from: &[u8]) -> Result<(), Refusal> {
         let at = self.locate(address, from.len())?;
         for shadow in &mut self.shadow[at..at + from.len()] {
             shadow.check_write(clocks, stamp.thread(), address)?;
@@ -147,13 +126,7 @@ impl SharedMemory {
     }
 
     /// Like [`Self::write`], for bytes at any alignment: bulk copies.
-    pub fn write_bulk(
-        &mut self,
-        clocks: &Clocks,
-        stamp: Stamp,
-        address: u32,
-        from: &[u8],
-    ) -> Result<(), Refusal> {
+    pub fn write_bulk(&mut self, clocks: &Clocks, stamp: Stamp, address: u32, from: &[u8]) -> Result<(), Refusal> {
         from.iter()
             .enumerate()
             .try_for_each(|(i, byte)| self.write(clocks, stamp, address + i as u32, &[*byte]))
@@ -205,11 +178,7 @@ impl Shadow {
         if !clocks.ordered(self.write, thread) {
             return Err(race("writes", address, "wrote", self.write));
         }
-        match self
-            .reads
-            .iter()
-            .find(|read| !clocks.ordered(**read, thread))
-        {
+        match self.reads.iter().find(|read| !clocks.ordered(**read, thread)) {
             Some(read) => Err(race("writes", address, "read", *read)),
             None => Ok(()),
         }
@@ -219,10 +188,7 @@ impl Shadow {
 fn place(address: u32) -> String {
     match address {
         STATIC_BASE.. => format!("offset {} of static shared memory", address - STATIC_BASE),
-        _ => format!(
-            "offset {} of dynamic shared memory",
-            address.wrapping_sub(DYNAMIC_BASE)
-        ),
+        _ => format!("offset {} of dynamic shared memory", address.wrapping_sub(DYNAMIC_BASE)),
     }
 }
 
@@ -253,8 +219,7 @@ pub(crate) fn shared_read<T: Pod>(address: u32) -> T {
 #[track_caller]
 pub(crate) fn shared_write<T: Pod>(address: u32, value: T) {
     let from = bytemuck::bytes_of(&value);
-    let write =
-        running(|memory, clocks, thread| memory.write(clocks, clocks.stamp(thread), address, from));
+    let write = running(|memory, clocks, thread| memory.write(clocks, clocks.stamp(thread), address, from));
     or_raise(write, Location::caller());
 }
 

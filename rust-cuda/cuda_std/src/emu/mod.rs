@@ -47,8 +47,8 @@ pub(crate) use collective::{Collective, Reduce, Shuffle, collective, collective_
 pub(crate) use context::{live_lanes, pdl_wait, place, tick};
 pub(crate) use matrix::load_matrices;
 pub(crate) use memory::{
-    DYNAMIC_BASE, atomic_load, atomic_update, global_read, global_write, shared_atomic,
-    shared_index_fault, shared_read, shared_write,
+    DYNAMIC_BASE, atomic_load, atomic_update, global_read, global_write, shared_atomic, shared_index_fault,
+    shared_read, shared_write,
 };
 
 #[doc(hidden)]

@@ -56,10 +56,7 @@ mod tests {
     #[test]
     fn a_seed_decides_the_order_and_zero_is_natural() {
         assert_eq!(Order::new(0).permutation(5), [0, 1, 2, 3, 4]);
-        let (a, b) = (
-            Order::new(7).permutation(100),
-            Order::new(7).permutation(100),
-        );
+        let (a, b) = (Order::new(7).permutation(100), Order::new(7).permutation(100));
         assert_eq!(a, b);
         assert_ne!(a, Order::new(8).permutation(100));
         let mut sorted = a;

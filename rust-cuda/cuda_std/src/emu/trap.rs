@@ -49,12 +49,7 @@ pub(super) fn install() {
 
 unsafe extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes valid pointers of these types to an SA_SIGINFO handler.
-    let (address, context) = unsafe {
-        (
-            (*info).si_addr() as usize,
-            &mut *context.cast::<libc::ucontext_t>(),
-        )
-    };
+    let (address, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
     match RUNNING.get() {
         Some(handler) if handler.stack_ptr_in_bounds(stack_pointer(context)) => {
             ADDRESS.set(Some(address));
@@ -124,10 +119,5 @@ fn set_registers(context: &mut libc::ucontext_t, registers: &TrapHandlerRegs) {
     } = *registers;
     let machine = &mut context.uc_mcontext;
     (machine.pc, machine.sp) = (pc, sp);
-    (
-        machine.regs[0],
-        machine.regs[1],
-        machine.regs[29],
-        machine.regs[30],
-    ) = (x0, x1, x29, lr);
+    (machine.regs[0], machine.regs[1], machine.regs[29], machine.regs[30]) = (x0, x1, x29, lr);
 }

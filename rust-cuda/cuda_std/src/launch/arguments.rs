@@ -79,9 +79,6 @@ mod tests {
         assert_eq!(arguments.bytes().len(), 20);
         let pointers = arguments.pointers();
         assert!(pointers[1].cast::<u64>().is_aligned());
-        assert_eq!(
-            arguments.bytes()[8..16],
-            0x1122_3344_5566_7788u64.to_le_bytes()
-        );
+        assert_eq!(arguments.bytes()[8..16], 0x1122_3344_5566_7788u64.to_le_bytes());
     }
 }

@@ -146,16 +146,8 @@ mod tests {
     fn shapes_outside_the_rules_are_refused() {
         assert_eq!(rule(LaunchConfig::new(4, 256).shared(1024), false), None);
         assert_eq!(rule(LaunchConfig::new(4, 256).pdl(true), true), None);
-        assert!(
-            rule(LaunchConfig::new(0, 256), false)
-                .unwrap()
-                .contains("empty")
-        );
-        assert!(
-            rule(LaunchConfig::new(1, 1025), false)
-                .unwrap()
-                .contains("1024")
-        );
+        assert!(rule(LaunchConfig::new(0, 256), false).unwrap().contains("empty"));
+        assert!(rule(LaunchConfig::new(1, 1025), false).unwrap().contains("1024"));
         assert!(
             rule(LaunchConfig::new(1, 1).shared(1 << 20), false)
                 .unwrap()

@@ -64,12 +64,7 @@ impl PreparedLaunch {
     #[doc(hidden)]
     #[must_use]
     pub fn new(kernel: &'static KernelInfo, config: LaunchConfig, arguments: Arguments) -> Self {
-        debug_assert_eq!(
-            kernel.params.len(),
-            arguments.len(),
-            "arguments of {}",
-            kernel.name
-        );
+        debug_assert_eq!(kernel.params.len(), arguments.len(), "arguments of {}", kernel.name);
         Self {
             kernel,
             config,

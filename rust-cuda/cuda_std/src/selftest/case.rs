@@ -40,7 +40,9 @@ impl Case {
     /// The launch, with `input` of 256 words and `output` of 512.
     #[must_use]
     pub fn launch(&self, input: DevicePtr<u32>, output: DevicePtr<u32>) -> PreparedLaunch {
-        let config = LaunchConfig::shaped([1, 1, 1], [16, 2, 2]).shared(4096).pdl(self.info.pdl);
+        let config = LaunchConfig::shaped([1, 1, 1], [16, 2, 2])
+            .shared(4096)
+            .pdl(self.info.pdl);
         (self.prepare)(config, input, output)
     }
 
@@ -53,7 +55,12 @@ impl Case {
         let want = (self.expect)(&input);
         for (i, (&got, &want)) in output.iter().zip(want.as_flattened()).enumerate() {
             if !self.agrees(got, want) {
-                return Err(Mismatch { thread: i / 8, word: i % 8, got, want });
+                return Err(Mismatch {
+                    thread: i / 8,
+                    word: i % 8,
+                    got,
+                    want,
+                });
             }
         }
         Ok(())
@@ -71,7 +78,9 @@ impl Case {
 pub fn input(seed: u32) -> Vec<u32> {
     let mut state = u64::from(seed) << 32 | 0x9e37_79b9;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 32) as u32
     };
     (0..THREADS * 4).map(|_| next()).collect()

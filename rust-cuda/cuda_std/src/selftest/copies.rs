@@ -24,7 +24,16 @@ pub unsafe fn selftest_async_copies(input: *const u32, output: *mut u32) {
     copy::wait::<0>();
     thread::sync_threads();
     let later = [0, 1, 2].map(|word| some.load(4 * (i ^ 5) + word));
-    let results = [own[0], own[3], theirs[0], theirs[1] ^ theirs[2], theirs[3], later[0], later[1], later[2]];
+    let results = [
+        own[0],
+        own[3],
+        theirs[0],
+        theirs[1] ^ theirs[2],
+        theirs[3],
+        later[0],
+        later[1],
+        later[2],
+    ];
     // SAFETY: the shape of all self-tests.
     unsafe { write(output, results) }
 }
@@ -105,7 +114,16 @@ pub(super) mod expected {
     pub fn selftest_async_copies(input: &Input) -> Words {
         from_fn(|i| {
             let (own, theirs, later) = (input[i], input[63 - i], input[i ^ 5]);
-            [own[0], own[3], theirs[0], theirs[1] ^ theirs[2], theirs[3], later[2], later[3], later[1]]
+            [
+                own[0],
+                own[3],
+                theirs[0],
+                theirs[1] ^ theirs[2],
+                theirs[3],
+                later[2],
+                later[3],
+                later[1],
+            ]
         })
     }
 
@@ -115,7 +133,16 @@ pub(super) mod expected {
             0..32 => [0; 8],
             _ => {
                 let lane = i - 32;
-                [words[lane], words[128 + lane], words[127 - lane], words[255 - lane], 0, 0, 0, 0]
+                [
+                    words[lane],
+                    words[128 + lane],
+                    words[127 - lane],
+                    words[255 - lane],
+                    0,
+                    0,
+                    0,
+                    0,
+                ]
             }
         })
     }

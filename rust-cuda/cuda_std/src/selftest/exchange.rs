@@ -108,12 +108,17 @@ pub unsafe fn selftest_barriers(input: *const u32, output: *mut u32) {
         handed.load(i % 32)
     };
     // SAFETY: the shape of all self-tests.
-    unsafe { write(output, [neighbour, odd, opposite, u32::from(all), u32::from(any), received, 0, 0]) }
+    unsafe {
+        write(
+            output,
+            [neighbour, odd, opposite, u32::from(all), u32::from(any), received, 0, 0],
+        )
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) mod expected {
-    use super::super::{Words, THREADS};
+    use super::super::{THREADS, Words};
     use core::array::from_fn;
 
     type Input = [[u32; 4]; THREADS];
@@ -123,7 +128,16 @@ pub(super) mod expected {
             let i = i as u32;
             let dims = [0, 16 + 2 * 256 + 2 * 65_536, 1 + 16 + 256];
             let (x, y, z, lane) = (i % 16, i / 16 % 2, i / 32, i % 32);
-            [x, y * 16 + z, dims[0], dims[1], dims[2], lane, i / 32 + 2 * 256, (1 << lane) - 1]
+            [
+                x,
+                y * 16 + z,
+                dims[0],
+                dims[1],
+                dims[2],
+                lane,
+                i / 32 + 2 * 256,
+                (1 << lane) - 1,
+            ]
         })
     }
 
@@ -178,7 +192,10 @@ pub(super) mod expected {
             let a = lanes(input, i);
             let b: [u32; 32] = from_fn(|lane| input[i / 32 * 32 + lane][1] % 1000);
             let signed = a.map(|a| a as i32);
-            let (and, or) = (a.iter().fold(u32::MAX, |x, y| x & (y | 0xff)), a.iter().fold(0, |x, y| x | (y & 0xff00)));
+            let (and, or) = (
+                a.iter().fold(u32::MAX, |x, y| x & (y | 0xff)),
+                a.iter().fold(0, |x, y| x | (y & 0xff00)),
+            );
             [
                 a.iter().copied().fold(0, u32::wrapping_add),
                 a.iter().copied().fold(u32::MAX, u32::min),
@@ -198,7 +215,16 @@ pub(super) mod expected {
             let odd = input.iter().filter(|words| words[0] & 1 == 1).count() as u32;
             let zero = input.iter().any(|words| words[0] == 0);
             let received = if i < 32 { 0 } else { input[i - 32][0] ^ 7 };
-            [input[i ^ 1][0], odd, input[63 - i][0], u32::from(!zero), u32::from(zero), received, 0, 0]
+            [
+                input[i ^ 1][0],
+                odd,
+                input[63 - i][0],
+                u32::from(!zero),
+                u32::from(zero),
+                received,
+                0,
+                0,
+            ]
         })
     }
 }

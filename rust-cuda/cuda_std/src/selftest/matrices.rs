@@ -35,8 +35,16 @@ pub unsafe fn selftest_float_mma(input: *const u32, output: *mut u32) {
     let words = unsafe { read(input) };
     let (a, b) = operands(words);
     let c = words.map(|word| (word >> 8) as f32 * 1e-7);
-    let f = mma::m16n8k16_f16(a.map(|w| halves(w, 0x3800_3800, 0x03ff_03ff)), b.map(|w| halves(w, 0x3800_3800, 0x03ff_03ff)), c);
-    let g = mma::m16n8k16_bf16(a.map(|w| halves(w, 0x3f00_3f00, 0x007f_007f)), b.map(|w| halves(w, 0x3f00_3f00, 0x007f_007f)), f);
+    let f = mma::m16n8k16_f16(
+        a.map(|w| halves(w, 0x3800_3800, 0x03ff_03ff)),
+        b.map(|w| halves(w, 0x3800_3800, 0x03ff_03ff)),
+        c,
+    );
+    let g = mma::m16n8k16_bf16(
+        a.map(|w| halves(w, 0x3f00_3f00, 0x007f_007f)),
+        b.map(|w| halves(w, 0x3f00_3f00, 0x007f_007f)),
+        f,
+    );
     let results = [f[0], f[1], f[2], f[3], g[0], g[1], g[2], g[3]];
     // SAFETY: the shape of all self-tests.
     unsafe { write(output, results.map(f32::to_bits)) }
@@ -89,9 +97,16 @@ pub(super) mod expected {
     }
 
     /// Fills the tiles register by register, as the table in [`crate::mma`] says.
-    fn tiles<const K: usize>(warp: &[[u32; 4]], a_value: impl Fn(u32, usize) -> f64, b_value: impl Fn(u32, usize) -> f64) -> Tiles<K> {
+    fn tiles<const K: usize>(
+        warp: &[[u32; 4]],
+        a_value: impl Fn(u32, usize) -> f64,
+        b_value: impl Fn(u32, usize) -> f64,
+    ) -> Tiles<K> {
         let per = K / 8;
-        let mut tiles = Tiles { a: [[0.0; K]; 16], b: [[0.0; 8]; K] };
+        let mut tiles = Tiles {
+            a: [[0.0; K]; 16],
+            b: [[0.0; 8]; K],
+        };
         for (lane, &words) in warp.iter().enumerate() {
             let (g, t) = (lane / 4, lane % 4);
             let (a, b) = operands(words);
@@ -127,10 +142,20 @@ pub(super) mod expected {
         let unsigned = |word: u32, e: usize| f64::from(word.to_le_bytes()[e]);
         both_warps(input, |warp| {
             let wrap = |x: f64| x as i64 as i32;
-            let s = product(&tiles::<32>(warp, signed, signed), |lane, r| f64::from(warp[lane][r] as i32));
+            let s = product(&tiles::<32>(warp, signed, signed), |lane, r| {
+                f64::from(warp[lane][r] as i32)
+            });
             let s = s.map(|d| d.map(wrap));
             let u = product(&tiles::<32>(warp, unsigned, signed), |lane, r| f64::from(s[lane][r]));
-            from_fn(|lane| from_fn(|i| if i < 4 { s[lane][i] as u32 } else { wrap(u[lane][i - 4]) as u32 }))
+            from_fn(|lane| {
+                from_fn(|i| {
+                    if i < 4 {
+                        s[lane][i] as u32
+                    } else {
+                        wrap(u[lane][i - 4]) as u32
+                    }
+                })
+            })
         })
     }
 
@@ -139,7 +164,9 @@ pub(super) mod expected {
         let f16s = |w: u32, e: usize| f16::from_bits(upper(halves(w, 0x3800_3800, 0x03ff_03ff), e)).to_f64();
         let bf16s = |w: u32, e: usize| bf16::from_bits(upper(halves(w, 0x3f00_3f00, 0x007f_007f), e)).to_f64();
         both_warps(input, |warp| {
-            let f = product(&tiles::<16>(warp, f16s, f16s), |lane, r| f64::from((warp[lane][r] >> 8) as f32 * 1e-7));
+            let f = product(&tiles::<16>(warp, f16s, f16s), |lane, r| {
+                f64::from((warp[lane][r] >> 8) as f32 * 1e-7)
+            });
             let g = product(&tiles::<16>(warp, bf16s, bf16s), |lane, r| f[lane][r]);
             from_fn(|lane| from_fn(|i| (if i < 4 { f[lane][i] } else { g[lane][i - 4] } as f32).to_bits()))
         })

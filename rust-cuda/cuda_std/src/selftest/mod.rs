@@ -31,7 +31,14 @@ pub const THREADS: usize = 64;
 unsafe fn read(input: *const u32) -> [u32; 4] {
     let at = crate::thread::index_in_block() as usize * 4;
     // SAFETY: the caller's.
-    unsafe { [*input.add(at), *input.add(at + 1), *input.add(at + 2), *input.add(at + 3)] }
+    unsafe {
+        [
+            *input.add(at),
+            *input.add(at + 1),
+            *input.add(at + 2),
+            *input.add(at + 3),
+        ]
+    }
 }
 
 /// Sets this thread's output.
@@ -42,5 +49,7 @@ unsafe fn read(input: *const u32) -> [u32; 4] {
 unsafe fn write(output: *mut u32, words: [u32; 8]) {
     let at = crate::thread::index_in_block() as usize * 8;
     // SAFETY: the caller's.
-    crate::unroll!(for I in 0..8 { unsafe { *output.add(at + I) = words[I] } });
+    crate::unroll!(for I in 0..8 {
+        unsafe { *output.add(at + I) = words[I] }
+    });
 }

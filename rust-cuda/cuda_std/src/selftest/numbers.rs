@@ -58,7 +58,10 @@ pub unsafe fn selftest_functions(input: *const u32, output: *mut u32) {
     let [a, b, c, d] = unsafe { read(input) };
     let x = float(a) * 0.08;
     let (sine, cosine) = trig::sincos(float(b) * 40.0);
-    let turns = trig::Turns { high: float(c) * 1e-3, low: float(d) * 1e-12 };
+    let turns = trig::Turns {
+        high: float(c) * 1e-3,
+        low: float(d) * 1e-12,
+    };
     let (turned_sine, turned_cosine) = turns.sincos(a >> 15);
     let results = [
         float::exp(x),
@@ -189,7 +192,9 @@ pub(super) mod expected {
     }
 
     pub fn selftest_halves(input: &Input) -> Words {
-        let pair16 = |low: f32, high: f32| u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16;
+        let pair16 = |low: f32, high: f32| {
+            u32::from(f16::from_f32(low).to_bits()) | u32::from(f16::from_f32(high).to_bits()) << 16
+        };
         let pair = |low: f64, high: f64| pair16(low as f32, high as f32);
         let bf_pair = |low: f64, high: f64| {
             u32::from(bf16::from_f32(low as f32).to_bits()) | u32::from(bf16::from_f32(high as f32).to_bits()) << 16

@@ -26,7 +26,16 @@ pub unsafe fn selftest_shared(input: *const u32, output: *mut u32) {
     vectors.cast::<u8>().store(16 * i, i as u8);
     thread::sync_threads();
     let mixed = vectors.load(other).0;
-    let results = [single, pair[0] ^ pair[1], long as u32, (long >> 32) as u32, small, of_fixed, mixed[0] ^ mixed[3], mixed[2]];
+    let results = [
+        single,
+        pair[0] ^ pair[1],
+        long as u32,
+        (long >> 32) as u32,
+        small,
+        of_fixed,
+        mixed[0] ^ mixed[3],
+        mixed[2],
+    ];
     // SAFETY: the shape of all self-tests.
     unsafe { write(output, results) }
 }
@@ -158,7 +167,16 @@ pub(super) mod expected {
             let of_fixed = input[i][0] ^ input[i][1];
             let first = theirs[0] & !0xff | other as u32;
             let mine = theirs[0] ^ theirs[1];
-            [theirs[1], theirs[2] ^ theirs[3], theirs[0], theirs[1], small, mine, first ^ of_fixed, other as u32]
+            [
+                theirs[1],
+                theirs[2] ^ theirs[3],
+                theirs[0],
+                theirs[1],
+                small,
+                mine,
+                first ^ of_fixed,
+                other as u32,
+            ]
         })
     }
 
@@ -183,7 +201,16 @@ pub(super) mod expected {
 
     pub fn selftest_loads(input: &Input) -> Words {
         input.map(|[a, b, c, d]| {
-            [a, b, c, d ^ a, b, a ^ b ^ c ^ d, a.wrapping_sub(b), d ^ u32::from(b.to_le_bytes()[1])]
+            [
+                a,
+                b,
+                c,
+                d ^ a,
+                b,
+                a ^ b ^ c ^ d,
+                a.wrapping_sub(b),
+                d ^ u32::from(b.to_le_bytes()[1]),
+            ]
         })
     }
 
