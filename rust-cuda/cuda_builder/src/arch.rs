@@ -51,7 +51,9 @@ impl Arch {
     /// so that the oldest possible driver takes it.
     pub fn ptx_version(self) -> u32 {
         match self {
-            Self::Sm80 | Self::Sm90 => 78,
+            Self::Sm80 => 78,
+            // Bulk copies and `mbarrier.arrive.expect_tx`.
+            Self::Sm90 => 80,
             Self::Sm120a => 87,
             Self::Sm121a => 88,
         }
