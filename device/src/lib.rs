@@ -5,6 +5,7 @@
 //! | [`layout`] | how weights and activations lie in GPU memory: packing and unpacking |
 //! | [`tile`] | what the tensor-core matrix × vector kernels share |
 //! | [`format`] | tensor types as in the file, decoded where they are read |
+//! | [`decode`] | the fused kernels of a decode step at batch size 1 |
 //! | [`norm`], [`rope`], [`embed`], [`mmvq`], [`gemv`], [`argmax`], [`stream`] | the kernels, a file each |
 //!
 //! A kernel's file says what it computes, what it moves, why it is shaped so, and how it may be launched; its launch
@@ -13,6 +14,7 @@
 #![cfg_attr(target_arch = "nvptx64", feature(abi_ptx))]
 
 pub mod argmax;
+pub mod decode;
 pub mod embed;
 pub mod format;
 pub mod gemv;
@@ -32,6 +34,19 @@ pub mod tile;
 cuda_std::kernels![
     argmax::argmax_blocks,
     argmax::argmax_final,
+    decode::advance::decode_advance,
+    decode::attention::attention_128,
+    decode::attention::attention_128_wide,
+    decode::attention::attention_256,
+    decode::attention::attention_64,
+    decode::attention::attention_64_wide,
+    decode::attention::general::attention_general,
+    decode::down::decode_down,
+    decode::gateup::decode_gateup,
+    decode::head::decode_head,
+    decode::norm_qkv::decode_qkv,
+    decode::o_proj::decode_project,
+    decode::router::decode_router,
     embed::embed_bf16,
     embed::embed_f16,
     embed::embed_f32,

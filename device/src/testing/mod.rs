@@ -6,6 +6,7 @@ pub mod cases;
 mod emulated;
 mod machine;
 mod matrix;
+pub mod tiled;
 
 pub use blocks::{q4_k_rows, q5_k_rows, q6_k_rows, q8_0_rows};
 pub use case::{Case, rms, within};

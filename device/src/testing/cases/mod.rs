@@ -1,6 +1,8 @@
 //! The cases of all kernels of this crate.
 
 mod argmax;
+pub(crate) mod attention;
+mod decode;
 mod embed;
 mod gemv;
 mod mmvq;
@@ -14,6 +16,8 @@ use super::Case;
 pub fn all() -> Vec<Case> {
     [
         argmax::CASES,
+        attention::CASES,
+        decode::CASES,
         embed::CASES,
         gemv::CASES,
         mmvq::CASES,

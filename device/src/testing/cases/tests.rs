@@ -27,6 +27,11 @@ macro_rules! tests {
 
 tests! {
     argmax: "argmax/", 20;
+    attention_64: "attention_64", 12;
+    attention_128: "attention_128", 4;
+    attention_256: "attention_256", 8;
+    attention_general: "attention_general", 12;
+    decode: "decode_", 12;
     embed: "embed_", 20;
     gemv: "gemv_", 16;
     mmvq_q4k_tensor: "mmvq_q4k_tensor", 16;
@@ -43,6 +48,8 @@ tests! {
 fn every_case_is_tested_and_named_once() {
     let prefixes = [
         "argmax/",
+        "attention_",
+        "decode_",
         "embed_",
         "gemv_",
         "mmvq_",

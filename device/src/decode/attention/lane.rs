@@ -1,0 +1,108 @@
+//! What a lane holds of a head while it is normalised and rotated: pairs `lane`, `lane + 32`, … of the head's dims.
+
+use super::AttentionShape;
+use crate::decode::rope;
+use cuda_std::prelude::*;
+
+/// The pairs of one lane, of a head of `HD` dims (at most 256): which dims, how they rotate, and the norm's weights.
+pub(super) struct Pairs<const HD: u32> {
+    dims: [(u32, u32); 4],
+    turns: [(f32, f32); 4],
+}
+
+/// The values of a lane's pairs.
+pub(super) type Values = [(f32, f32); 4];
+
+impl<const HD: u32> Pairs<HD> {
+    /// The lane's pairs at `position`. Reads the rotation table only: data that no launch of a step writes.
+    ///
+    /// # Safety
+    /// `frequencies` holds `shape.rotated / 2` entries.
+    #[inline(always)]
+    pub(super) unsafe fn at(position: u32, shape: &AttentionShape, frequencies: *const F32x2, lane: u32) -> Self {
+        let mut pairs = Self {
+            dims: [(0, 0); 4],
+            turns: [(0.0, 1.0); 4],
+        };
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                let pair = lane + 32 * I as u32;
+                pairs.dims[I] = rope::dims_of_pair(pair, shape.rotated, shape.pairing);
+                if pair < shape.rotated / 2 {
+                    // SAFETY: the pair rotates, so the table has its entry.
+                    let frequency = unsafe { global::load_nc(frequencies.add(pair as usize)) };
+                    let (sin, cos) = crate::rope::rotation(position, frequency);
+                    pairs.turns[I] = (sin * shape.mscale, cos * shape.mscale);
+                }
+            }
+        });
+        pairs
+    }
+
+    /// The lane's values of the head at `x`.
+    ///
+    /// # Safety
+    /// `x` points to `HD` floats.
+    #[inline(always)]
+    pub(super) unsafe fn load(&self, x: *const f32) -> Values {
+        let mut v = [(0.0, 0.0); 4];
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                let (a, b) = self.dims[I];
+                // SAFETY: both dims are below HD.
+                v[I] = unsafe { (global::load(x.add(a as usize)), global::load(x.add(b as usize))) };
+            }
+        });
+        v
+    }
+
+    /// The lane's values of the norm weights at `weight`, or ones where the model has none.
+    ///
+    /// # Safety
+    /// `weight` is null or points to `HD` floats.
+    #[inline(always)]
+    pub(super) unsafe fn weights(&self, weight: *const f32) -> Values {
+        if weight.is_null() {
+            return [(1.0, 1.0); 4];
+        }
+        // SAFETY: passed on.
+        unsafe { self.load(weight) }
+    }
+
+    /// The lane's part of the sum of squares.
+    #[inline(always)]
+    pub(super) fn squares(&self, v: &Values) -> f32 {
+        let mut sum = 0.0;
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                sum = float::fma(v[I].0, v[I].0, float::fma(v[I].1, v[I].1, sum));
+            }
+        });
+        sum
+    }
+
+    /// The values times `scale · weight`, rotated.
+    #[inline(always)]
+    pub(super) fn turn(&self, v: &Values, weight: &Values, scale: f32) -> Values {
+        let mut out = [(0.0, 0.0); 4];
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                let (a, b) = (v[I].0 * (scale * weight[I].0), v[I].1 * (scale * weight[I].1));
+                let (sin, cos) = self.turns[I];
+                out[I] = (float::fma(a, cos, -(b * sin)), float::fma(a, sin, b * cos));
+            }
+        });
+        out
+    }
+
+    /// Calls `f(dim, value)` for each of the lane's values.
+    #[inline(always)]
+    pub(super) fn each(&self, v: &Values, mut f: impl FnMut(u32, f32)) {
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                f(self.dims[I].0, v[I].0);
+                f(self.dims[I].1, v[I].1);
+            }
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! A warp's 256 activations, from memory to the B operand of the tile product without leaving the lanes.
+//!
+//! [`Activation::split`](crate::tile::Activation::split) reads each value once and sends its bytes through shared
+//! memory. In a chain of dependent launches the way there and back is time that nothing hides. Here each lane reads
+//! the 16 columns whose bytes it will hold – two lanes read the same 16, one keeps the high bytes and one the low, and
+//! since they do so in one instruction it costs nothing – and the bytes fall out of the rounding: adding 1.5·2²³ leaves
+//! the integer in the low bits of the float.
+
+use crate::layout::activation::Wide;
+use crate::tile::Activation;
+use cuda_std::prelude::*;
+
+/// The lane's 16 columns of 256: four vectors, vector `r = 2s + h` being columns `32·(pair + 4s) + 16h + 4t …+3` with
+/// `pair = lane / 8`, `t = lane % 4`.
+#[derive(Clone, Copy)]
+pub struct Columns([F32x4; 4]);
+
+/// 1.5·2²³: a float of this size has no fraction, and its low 22 bits count in units.
+const UNITS: f32 = 12_582_912.0;
+
+impl Columns {
+    /// All ones, or zeros.
+    #[inline(always)]
+    pub fn all(value: f32) -> Self {
+        Self([F32x4([value; 4]); 4])
+    }
+
+    /// Loads the lane's columns of the 256 floats at `x`, through L1.
+    ///
+    /// # Safety
+    /// `x` points to 256 readable floats, 16-byte aligned.
+    #[inline(always)]
+    pub unsafe fn load(x: *const f32, lane: u32) -> Self {
+        let at = x.wrapping_add((32 * (lane >> 3) + 4 * (lane & 3)) as usize);
+        // SAFETY: the caller's; all columns are below 256.
+        let vector = |columns: usize| unsafe { global::load(at.add(columns).cast::<F32x4>()) };
+        Self([vector(0), vector(16), vector(128), vector(144)])
+    }
+
+    /// Each column times the other's.
+    #[inline(always)]
+    pub fn times(mut self, other: &Self) -> Self {
+        unroll!(for I in 0..16 {
+            self.0[I / 4].0[I % 4] *= other.0[I / 4].0[I % 4];
+        });
+        self
+    }
+
+    /// The sum of squares of the lane's columns; every column of the warp is in two lanes.
+    #[inline(always)]
+    pub fn squares(&self) -> f32 {
+        let mut sums = [0.0; 4];
+        unroll!(for I in 0..16 {
+            let v = self.0[I / 4].0[I % 4];
+            sums[I % 4] = float::fma(v, v, sums[I % 4]);
+        });
+        (sums[0] + sums[1]) + (sums[2] + sums[3])
+    }
+
+    /// The largest magnitude of the warp's columns: the bits of non-negative floats order as integers.
+    #[inline(always)]
+    fn largest(&self) -> f32 {
+        let mut largest = [0f32; 4];
+        unroll!(for I in 0..16 {
+            largest[I % 4] = float::max(largest[I % 4], float::abs(self.0[I / 4].0[I % 4]));
+        });
+        let largest = float::max(float::max(largest[0], largest[1]), float::max(largest[2], largest[3]));
+        f32::from_bits(warp::redux_max(warp::FULL, largest.to_bits()))
+    }
+
+    /// The B operand: `q = round(x·32512 / max|x|)`, split into bytes. With `SUMS`, also the sums of 32 columns, which
+    /// only types with minimums need. All lanes of the warp call this together.
+    #[inline(always)]
+    pub fn fragments<const SUMS: bool>(&self, lane: u32) -> Activation {
+        let largest = self.largest();
+        let inverse = if largest > 0.0 {
+            Wide::MAX * float::rcp_approx(largest)
+        } else {
+            0.0
+        };
+        // The high byte of q + 128 is the high byte that goes with a signed low byte.
+        let (carry, shift) = if lane & 4 == 0 { (128, 8) } else { (0, 0) };
+        let (mut words, mut sums) = ([0u32; 4], [0i32; 2]);
+        unroll!(for R in 0..4 {
+            let v = self.0[R].0;
+            let bits = |k: usize| float::fma(v[k], inverse, UNITS).to_bits();
+            let (a, b, c, d) = (bits(0), bits(1), bits(2), bits(3));
+            if SUMS {
+                let four = a
+                    .wrapping_add(b)
+                    .wrapping_add(c.wrapping_add(d))
+                    .wrapping_sub(UNITS.to_bits().wrapping_mul(4));
+                sums[R / 2] += four as i32;
+            }
+            let byte = |bits: u32| ((bits + carry) >> shift) & 255;
+            words[R] = byte(a) | byte(b) << 8 | byte(c) << 16 | byte(d) << 24;
+        });
+        if SUMS {
+            sums = [block_sum(sums[0], lane), block_sum(sums[1], lane)];
+        }
+        Activation {
+            words,
+            sums,
+            scale: largest * (1.0 / Wide::MAX),
+        }
+    }
+}
+
+/// From the lanes' sums of 8 columns of sub-block `pair` to the sum of sub-block `t`.
+#[inline(always)]
+fn block_sum(sum: i32, lane: u32) -> i32 {
+    let sum = sum + warp::shuffle_xor(sum, 1);
+    let sum = sum + warp::shuffle_xor(sum, 2);
+    warp::shuffle(sum, 8 * (lane & 3))
+}

@@ -1,0 +1,39 @@
+//! The kernels of a decode step at batch size 1, fused for mixture-of-experts layers.
+//!
+//! | launch | module | reads |
+//! |---|---|---|
+//! | norm, Q, K and V | [`norm_qkv`] | residual stream |
+//! | head norms, rotation, cache, attention | [`attention`] | q, k, v, cache |
+//! | output projection, residual | [`o_proj`] | attention output |
+//! | norm, router | [`router`] | residual stream |
+//! | choice of experts, norm, gate and up, SwiGLU | [`gateup`] | logits, residual stream |
+//! | down, weighted sum, residual | [`down`] | logits, h |
+//!
+//! and behind the last layer [`head`] and [`advance`]. Every launch may be a programmatic dependent one; what may be read
+//! before the wait follows from one rule: [`gateup`] (and the embedding at the start of a step) waits before it lets its
+//! successor start, so whatever was written before it is visible to every later launch from its first instruction.
+//!
+//! A step takes its token and position from a [`StepState`] on the device and leaves the next ones there: a captured
+//! graph of a step, replayed, decodes.
+//!
+//! Launch helpers (host only) compute grid, block and shared memory from the shapes and refuse, in words, what the
+//! kernels do not take.
+
+pub mod advance;
+pub mod ahead;
+pub mod attention;
+pub mod columns;
+pub mod down;
+pub mod gateup;
+pub mod head;
+pub mod kv;
+pub mod meeting;
+pub mod norm_qkv;
+pub mod o_proj;
+pub mod rope;
+pub mod router;
+pub mod rows;
+pub mod state;
+pub mod topk;
+
+pub use state::StepState;

@@ -1,0 +1,372 @@
+//! The fused decode kernels, against f64 over the very weights.
+//!
+//! What remains is the 16-bit rounding of activations, half of 1/32,512 of the largest of 256, and of f32 sums.
+
+use crate::decode::ahead::Ahead;
+use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
+use crate::decode::head::{Best, HeadShape, head_argmax};
+use crate::decode::norm_qkv::{QkvShape, norm_qkv};
+use crate::decode::rows::TileKind;
+use crate::decode::state::{StepState, ring_token};
+use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual, router::norm_router};
+use crate::testing::tiled::{Tiled, normed};
+use crate::testing::{Case, Machine, Random, floats, rms, within};
+use cuda_std::DevicePtr;
+use cuda_std::launch::PreparedLaunch;
+
+/// Allowed error of a product with 16-bit activations, as a share of the results' size.
+const PRODUCT: f64 = 3e-4;
+
+fn kind(random: &mut Random) -> TileKind {
+    [TileKind::Q4K, TileKind::Q6K][random.below(2)]
+}
+
+fn wide(x: &[f32]) -> Vec<f64> {
+    x.iter().map(|v| f64::from(*v)).collect()
+}
+
+fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
+    machine.run(&launch.map_err(|e| e.to_string())?)
+}
+
+/// Columns of the residual stream: those of models, or any number of 256-column blocks.
+fn columns(random: &mut Random) -> usize {
+    [256, 2048, 256 * (1 + random.below(20))][random.below(3)]
+}
+
+fn qkv(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let columns = columns(&mut random);
+    let rows: Vec<usize> = (0..3).map(|_| 16 * (1 + random.below(3))).collect();
+    let parts: Vec<Tiled> = (0..3)
+        .map(|i| Tiled::new(kind(&mut random), rows[i], columns, seed + i as u64))
+        .collect::<Result<_, _>>()?;
+    let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
+    let total = rows.iter().sum();
+    let bias = (seed % 2 == 1).then(|| floats(seed + 2, total, 1.0));
+    let mut matrices = Vec::new();
+    for part in &parts {
+        matrices.push(part.upload(machine, 1)?);
+    }
+    let shape = QkvShape {
+        matrices: [matrices[0], matrices[1], matrices[2]],
+        columns: columns as u32,
+        eps: 1e-6,
+        ahead: Ahead::NONE,
+    };
+    let bias_at = bias.as_ref().map_or(Ok(DevicePtr::null()), |b| machine.upload(b))?;
+    let (x_at, gain_at, out) = (machine.upload(&x)?, machine.upload(&gain)?, machine.output(total)?);
+    run(machine, norm_qkv(x_at, gain_at, bias_at, out, shape))?;
+    let n = normed(&wide(&x), &gain, 1e-6);
+    let mut want: Vec<f64> = parts
+        .iter()
+        .zip(&rows)
+        .flat_map(|(part, rows)| part.times(0, *rows, &n))
+        .collect();
+    let allowed = PRODUCT * rms(&want);
+    if let Some(bias) = bias {
+        want.iter_mut().zip(bias).for_each(|(w, b)| *w += f64::from(b));
+    }
+    within("out", &machine.download(out, total)?, &want, |_| allowed)
+}
+
+fn project(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let (columns, rows) = (
+        [512, 4096, 256 * (1 + random.below(18))][random.below(3)],
+        16 * (1 + random.below(4)),
+    );
+    let matrix = Tiled::new(kind(&mut random), rows, columns, seed)?;
+    let (a, x) = (floats(seed + 1, columns, 2.0), floats(seed + 2, rows, 1.0));
+    let at = matrix.upload(machine, 1)?;
+    let (a_at, x_at) = (machine.upload(&a)?, machine.upload(&x)?);
+    // In place every other time: what a block reads is what it writes.
+    let out = if seed % 2 == 0 { x_at } else { machine.output(rows)? };
+    run(
+        machine,
+        o_proj_residual(a_at, x_at, out, at, columns as u32, Ahead::NONE),
+    )?;
+    let product = matrix.times(0, rows, &wide(&a));
+    let allowed = PRODUCT * rms(&product);
+    let want: Vec<f64> = product.iter().zip(&x).map(|(p, x)| p + f64::from(*x)).collect();
+    within("out", &machine.download(out, rows)?, &want, |_| allowed)
+}
+
+fn router(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let (columns, experts) = (
+        [256, 2048, 4 * (1 + random.below(1200))][random.below(3)],
+        1 + random.below(20),
+    );
+    let (w, x) = (floats(seed, experts * columns, 0.05), floats(seed + 1, columns, 2.0));
+    let gain = floats(seed + 2, columns, 1.0);
+    let (w_at, x_at, gain_at) = (machine.upload(&w)?, machine.upload(&x)?, machine.upload(&gain)?);
+    let out = machine.output(experts)?;
+    run(
+        machine,
+        norm_router(
+            w_at,
+            x_at,
+            gain_at,
+            out,
+            experts as u32,
+            columns as u32,
+            1e-6,
+            Ahead::NONE,
+        ),
+    )?;
+    let n = normed(&wide(&x), &gain, 1e-6);
+    let want: Vec<f64> = w
+        .chunks(columns)
+        .map(|row| row.iter().zip(&n).map(|(w, n)| f64::from(*w) * n).sum())
+        .collect();
+    let allowed = 1e-5 * (rms(&want) + 0.01);
+    within("out", &machine.download(out, experts)?, &want, |_| allowed)
+}
+
+/// Random experts and the logits that choose among them, with equal ones among them.
+struct Experts {
+    shape: ExpertShape,
+    logits: Vec<f32>,
+}
+
+impl Experts {
+    fn new(random: &mut Random, seed: u64) -> Self {
+        // Many experts are small ones, or their weights would take the test's time.
+        let many = random.below(3) == 0;
+        let experts = 4 * (1 + if many { 20 + random.below(20) } else { random.below(4) }) as u32;
+        let shape = ExpertShape {
+            experts,
+            used: (1 + random.below(8) as u32).min(experts),
+            columns: if many { 256 } else { 256 * (1 + random.below(2)) as u32 },
+            ff: if many { 256 } else { 256 * (1 + random.below(3)) as u32 },
+            eps: 1e-6,
+            reserved: 0,
+        };
+        let logits = floats(seed, experts as usize, 2.0)
+            .iter()
+            .map(|v| (v * 4.0).round() / 4.0)
+            .collect();
+        Self { shape, logits }
+    }
+
+    /// The chosen experts in order of rank, with their weights: softmax over all, then divided by their sum.
+    fn chosen(&self) -> Vec<(usize, f64)> {
+        let mut order: Vec<usize> = (0..self.logits.len()).collect();
+        order.sort_by(|a, b| self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b)));
+        order.truncate(self.shape.used as usize);
+        let all: f64 = self.logits.iter().map(|l| f64::from(*l).exp()).sum();
+        let p: Vec<f64> = order.iter().map(|e| f64::from(self.logits[*e]).exp() / all).collect();
+        let sum: f64 = p.iter().sum();
+        order.into_iter().zip(p.into_iter().map(|p| p / sum)).collect()
+    }
+}
+
+fn gateup(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let experts = Experts::new(&mut random, seed);
+    let ExpertShape {
+        experts: count,
+        used,
+        columns,
+        ff,
+        ..
+    } = experts.shape;
+    let (kind, rows) = (kind(&mut random), (count * ff) as usize);
+    let (gate, up) = (
+        Tiled::new(kind, rows, columns as usize, seed)?,
+        Tiled::new(kind, rows, columns as usize, seed + 1)?,
+    );
+    let (x, gain) = (
+        floats(seed + 2, columns as usize, 2.0),
+        floats(seed + 3, columns as usize, 1.0),
+    );
+    let weights = GateUp {
+        gate: gate.upload(machine, count as usize)?,
+        up: up.upload(machine, count as usize)?,
+        down: Ahead::NONE,
+    };
+    let (x_at, gain_at, logits_at) = (
+        machine.upload(&x)?,
+        machine.upload(&gain)?,
+        machine.upload(&experts.logits)?,
+    );
+    let h = machine.output((used * ff) as usize)?;
+    run(
+        machine,
+        topk_gateup(x_at, gain_at, logits_at, h, weights, experts.shape),
+    )?;
+    let n = normed(&wide(&x), &gain, 1e-6);
+    let want: Vec<f64> = experts
+        .chosen()
+        .iter()
+        .flat_map(|(e, _)| expert_h(&gate, &up, *e, ff as usize, &n))
+        .collect();
+    let allowed = 4.0 * PRODUCT * rms(&want);
+    within("h", &machine.download(h, want.len())?, &want, |_| allowed)
+}
+
+/// `silu(G x) ∘ (U x)` of an expert.
+fn expert_h(gate: &Tiled, up: &Tiled, expert: usize, ff: usize, x: &[f64]) -> Vec<f64> {
+    let (g, u) = (gate.times(expert * ff, ff, x), up.times(expert * ff, ff, x));
+    g.iter().zip(u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
+}
+
+fn down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let experts = Experts::new(&mut random, seed);
+    let ExpertShape {
+        experts: count,
+        used,
+        columns,
+        ff,
+        ..
+    } = experts.shape;
+    let matrix = Tiled::new(kind(&mut random), (count * columns) as usize, ff as usize, seed)?;
+    let (h, x) = (
+        floats(seed + 1, (used * ff) as usize, 1.0),
+        floats(seed + 2, columns as usize, 1.0),
+    );
+    let at = matrix.upload(machine, count as usize)?;
+    let (h_at, logits_at, x_at) = (
+        machine.upload(&h)?,
+        machine.upload(&experts.logits)?,
+        machine.upload(&x)?,
+    );
+    let out = if seed % 2 == 0 {
+        x_at
+    } else {
+        machine.output(columns as usize)?
+    };
+    run(machine, down_residual(h_at, logits_at, x_at, out, at, experts.shape))?;
+    let mut sum = vec![0f64; columns as usize];
+    for ((expert, weight), h) in experts.chosen().iter().zip(h.chunks(ff as usize)) {
+        let product = matrix.times(expert * columns as usize, columns as usize, &wide(h));
+        sum.iter_mut().zip(product).for_each(|(s, p)| *s += weight * p);
+    }
+    let allowed = PRODUCT * rms(&sum);
+    let want: Vec<f64> = sum.iter().zip(&x).map(|(s, x)| s + f64::from(*x)).collect();
+    within("out", &machine.download(out, want.len())?, &want, |_| allowed)
+}
+
+/// The head, and the step's end: the token must be the best of the very logits that came out.
+fn head(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let (columns, rows) = (256 * (1 + random.below(8)), 1 + random.below(300));
+    let blocks = 1 + random.below(9) as u32;
+    let matrix = Tiled::new(kind(&mut random), rows, columns, seed)?;
+    let (x, gain) = (floats(seed + 1, columns, 2.0), floats(seed + 2, columns, 1.0));
+    let softcap = [0.0, 20.0][random.below(2)];
+    let shape = HeadShape {
+        rows: rows as u32,
+        columns: columns as u32,
+        eps: 1e-6,
+        softcap,
+    };
+    let at = matrix.upload(machine, 1)?;
+    let (x_at, gain_at, logits) = (machine.upload(&x)?, machine.upload(&gain)?, machine.output(rows)?);
+    let launch = head_argmax(x_at, gain_at, logits, DevicePtr::null(), at, shape, blocks).map_err(|e| e.to_string())?;
+    let blocks = launch.config().grid[0];
+    let best = machine.output::<Best>(blocks as usize)?;
+    run(machine, head_argmax(x_at, gain_at, logits, best, at, shape, blocks))?;
+    let (state, ring) = (
+        machine.upload(&[StepState {
+            token: 9,
+            position: 5,
+            step: 3,
+            reserved: 0,
+        }])?,
+        machine.upload(&[0u64; 2])?,
+    );
+    run(machine, advance(best, blocks, state, ring, 2))?;
+    let got = machine.download(logits, rows)?;
+    ended(machine.download(state, 1)?[0], &machine.download(ring, 2)?, &got)?;
+    let want: Vec<f64> = matrix.times(0, rows, &normed(&wide(&x), &gain, 1e-6));
+    let allowed = PRODUCT * rms(&want);
+    let capped = |v: f64| {
+        if softcap == 0.0 {
+            v
+        } else {
+            f64::from(softcap) * (v / f64::from(softcap)).tanh()
+        }
+    };
+    within(
+        "logits",
+        &got,
+        &want.into_iter().map(capped).collect::<Vec<_>>(),
+        |_| allowed,
+    )
+}
+
+fn ended(state: StepState, ring: &[u64], logits: &[f32]) -> Result<(), String> {
+    let token = (0..logits.len())
+        .rev()
+        .max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+        .unwrap_or(0) as u32;
+    let want = StepState {
+        token,
+        position: 6,
+        step: 4,
+        reserved: 0,
+    };
+    if state != want || ring_token(ring[1], 3) != Some(token) {
+        return Err(format!("the step ended in {state:?} and {ring:x?}, not in {want:?}"));
+    }
+    Ok(())
+}
+
+/// The choice of the next token among candidates with NaN, infinities and ties.
+fn next_token(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let values = [f32::NAN, f32::NEG_INFINITY, -1.0, 0.0, 1.0, 1.0, f32::INFINITY];
+    let most = 1 + random.below(values.len());
+    let candidates: Vec<Best> = (0..1 + random.below(600))
+        .map(|_| Best {
+            logit: values[random.below(most)],
+            token: random.below(150_000) as u32,
+        })
+        .collect();
+    let better = |a: &Best, b: &Best| b.logit > a.logit || b.logit == a.logit && b.token < a.token;
+    let want = candidates
+        .iter()
+        .fold(Best::NONE, |a, b| if better(&a, b) { *b } else { a });
+    let (best, state) = (machine.upload(&candidates)?, machine.upload(&[StepState::default()])?);
+    let ring = machine.upload(&[0u64; 4])?;
+    run(machine, advance(best, candidates.len() as u32, state, ring, 4))?;
+    let state = machine.download(state, 1)?[0];
+    if state.token != want.token {
+        return Err(format!("token {}, not {}", state.token, want.token));
+    }
+    Ok(0.0)
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "decode_qkv",
+        run: qkv,
+    },
+    Case {
+        name: "decode_project",
+        run: project,
+    },
+    Case {
+        name: "decode_router",
+        run: router,
+    },
+    Case {
+        name: "decode_gateup",
+        run: gateup,
+    },
+    Case {
+        name: "decode_down",
+        run: down,
+    },
+    Case {
+        name: "decode_head",
+        run: head,
+    },
+    Case {
+        name: "decode_advance",
+        run: next_token,
+    },
+];
