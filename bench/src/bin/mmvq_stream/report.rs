@@ -1,0 +1,95 @@
+//! Tables and JSON.
+
+use crate::chain::Chain;
+use crate::measure::Setting;
+use serde_json::{Value, json};
+
+/// The middle value; the mean of the two middle ones of an even number.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    if n == 0 {
+        f64::NAN
+    } else {
+        (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
+    }
+}
+
+/// The fastest setting of each kernel, the streaming read first.
+fn best(settings: &[Setting]) -> Vec<&Setting> {
+    let of = |name| {
+        settings
+            .iter()
+            .filter(move |s| s.name == name)
+            .min_by(|a, b| a.median().total_cmp(&b.median()))
+    };
+    ["stream", "dp4a", "tensor"].into_iter().filter_map(of).collect()
+}
+
+/// One line for the best setting of each kernel.
+pub fn print(format: &str, errors: [f64; 2], settings: &[Setting]) {
+    println!(
+        "{format}: relative error against f64: dp4a {:.1e}, tensor {:.1e}",
+        errors[0], errors[1]
+    );
+    println!("| kernel | blocks × threads | GB/s (median) | spread | of streaming |\n|---|---|---|---|---|");
+    let best = best(settings);
+    let stream = best.first().map_or(f64::NAN, |s| s.bandwidth());
+    for s in best {
+        let (bandwidth, spread) = (s.bandwidth(), 100.0 * s.spread());
+        let share = 100.0 * bandwidth / stream;
+        println!(
+            "| {} | {} × {} | {bandwidth:.0} | {spread:.1}% | {share:.1}% |",
+            s.name, s.blocks, s.threads
+        );
+    }
+}
+
+/// All settings, and the best of each kernel.
+pub fn json(format: &str, errors: [f64; 2], settings: &[Setting]) -> Value {
+    let one = |s: &Setting| {
+        json!({
+            "kernel": s.name, "blocks": s.blocks, "threads": s.threads, "bytes": s.bytes,
+            "gb_per_s": s.bandwidth(), "spread": s.spread(), "seconds": s.seconds,
+        })
+    };
+    let best = best(settings);
+    let stream = best.first().map_or(f64::NAN, |s| s.bandwidth());
+    let best: Vec<_> = best
+        .into_iter()
+        .map(|s| json!({ "kernel": s.name, "gb_per_s": s.bandwidth(), "of_streaming": s.bandwidth() / stream }))
+        .collect();
+    json!({
+        "format": format,
+        "relative_error": { "dp4a": errors[0], "tensor": errors[1] },
+        "best": best,
+        "settings": settings.iter().map(one).collect::<Vec<_>>(),
+    })
+}
+
+/// One line for each chain.
+pub fn print_chains(chains: &[Chain]) {
+    println!("| kernel | chain | PDL | blocks | ms | µs a stage | GB/s |\n|---|---|---|---|---|---|---|");
+    for c in chains {
+        let seconds = median(&c.seconds);
+        let (ms, stage) = (seconds * 1e3, seconds / c.stages as f64 * 1e6);
+        let megabytes = c.stage_bytes as f64 * 1e-6;
+        let bandwidth = (c.stages * c.stage_bytes) as f64 / seconds * 1e-9;
+        println!(
+            "| {} | {} × {megabytes:.2} MB | {} | {} | {ms:.3} | {stage:.2} | {bandwidth:.0} |",
+            c.kernel, c.stages, c.pdl, c.blocks
+        );
+    }
+}
+
+/// All chains.
+pub fn chains_json(chains: &[Chain]) -> Value {
+    let one = |c: &Chain| {
+        json!({
+            "kernel": c.kernel, "stages": c.stages, "stage_bytes": c.stage_bytes, "pdl": c.pdl, "blocks": c.blocks,
+            "median_seconds": median(&c.seconds), "seconds": c.seconds,
+        })
+    };
+    chains.iter().map(one).collect()
+}
