@@ -15,4 +15,5 @@ pub mod kernels;
 pub mod load;
 pub mod model;
 pub mod sample;
+pub mod synth;
 pub mod tokenizer;
