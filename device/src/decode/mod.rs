@@ -17,7 +17,7 @@
 //! graph of a step, replayed, decodes.
 //!
 //! Launch helpers (host only) compute grid, block and shared memory from the shapes and refuse, in words, what the
-//! kernels do not take.
+//! kernels do not take. [`plan`] puts the launches of a layer and of a step's end together.
 
 pub mod advance;
 pub mod ahead;
@@ -30,6 +30,8 @@ pub mod kv;
 pub mod meeting;
 pub mod norm_qkv;
 pub mod o_proj;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod plan;
 pub mod rope;
 pub mod router;
 pub mod rows;

@@ -58,6 +58,11 @@ impl Tiled {
         ))
     }
 
+    /// Rows of the matrix.
+    pub fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
     /// The products of rows `from … from + rows` with `x`, in f64.
     pub fn times(&self, from: usize, rows: usize, x: &[f64]) -> Vec<f64> {
         let columns = self.shape.columns;

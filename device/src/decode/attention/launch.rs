@@ -112,6 +112,12 @@ impl AttentionPlan {
         self.splits as usize * self.shape.heads as usize * (self.head_dim as usize + 2)
     }
 
+    /// Floats of the output: heads times their dims.
+    #[must_use]
+    pub fn out_floats(&self) -> u32 {
+        self.shape.heads * self.head_dim
+    }
+
     fn wide(&self) -> bool {
         self.shape.heads / self.shape.kv_heads > 8
     }

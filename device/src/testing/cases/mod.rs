@@ -5,6 +5,7 @@ pub(crate) mod attention;
 mod decode;
 mod embed;
 mod gemv;
+mod layer;
 mod mmvq;
 mod norm;
 mod rope;
@@ -20,6 +21,7 @@ pub fn all() -> Vec<Case> {
         decode::CASES,
         embed::CASES,
         gemv::CASES,
+        layer::CASES,
         mmvq::CASES,
         norm::CASES,
         rope::CASES,

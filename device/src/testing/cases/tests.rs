@@ -41,6 +41,7 @@ tests! {
     norm: "norm_", 20;
     quantize: "quantize_", 20;
     rope: "rope_", 30;
+    step: "step/", 5;
     stream: "stream_", 20;
 }
 
@@ -56,6 +57,7 @@ fn every_case_is_tested_and_named_once() {
         "norm_",
         "quantize_",
         "rope_",
+        "step/",
         "stream_",
     ];
     let mut names: Vec<_> = all().iter().map(|case| case.name).collect();

@@ -1,0 +1,231 @@
+//! The launches of a layer and of a step's end, as data (host).
+//!
+//! Everything works in place on one residual stream: a launch that writes it has waited for all that read it before, and
+//! its own blocks read only the rows that they write.
+
+use super::advance::advance;
+use super::ahead::Ahead;
+use super::attention::{AttentionBuffers, AttentionPlan, attention};
+use super::down::down_residual;
+use super::gateup::{ExpertShape, GateUp, topk_gateup};
+use super::head::{Best, HeadShape, head_argmax};
+use super::norm_qkv::{QkvShape, norm_qkv};
+use super::o_proj::o_proj_residual;
+use super::router::norm_router;
+use super::rows::{Matrix, TileKind};
+use super::state::StepState;
+use crate::shape::ShapeError;
+use cuda_std::launch::PreparedLaunch;
+use cuda_std::{DevicePtr, F32x2};
+
+/// A mixture-of-experts layer's weights in device memory.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerWeights {
+    /// Gains of the norm before attention.
+    pub attention_norm: DevicePtr<f32>,
+    /// Query, key and value matrices.
+    pub qkv: [Matrix; 3],
+    /// Their biases, q | k | v, or null.
+    pub qkv_bias: DevicePtr<f32>,
+    /// Norm weights of a query head, or null.
+    pub q_norm: DevicePtr<f32>,
+    /// Norm weights of a key head, or null.
+    pub k_norm: DevicePtr<f32>,
+    /// The output projection.
+    pub output: Matrix,
+    /// Gains of the norm before the experts.
+    pub expert_norm: DevicePtr<f32>,
+    /// The router, f32, a row for each expert.
+    pub router: DevicePtr<f32>,
+    /// Gate of expert 0, its groups those of one expert; the others behind it.
+    pub gate: Matrix,
+    /// Up, likewise.
+    pub up: Matrix,
+    /// Down, likewise.
+    pub down: Matrix,
+}
+
+/// A layer's part of the KV cache.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerCache {
+    /// The pool of keys.
+    pub keys: DevicePtr<u16>,
+    /// The pool of values.
+    pub values: DevicePtr<u16>,
+}
+
+/// Memory that a step works in, the same for all layers.
+#[derive(Clone, Copy, Debug)]
+pub struct StepBuffers {
+    /// The residual stream.
+    pub x: DevicePtr<f32>,
+    /// q | k | v.
+    pub qkv: DevicePtr<f32>,
+    /// The attention output of all heads.
+    pub attention: DevicePtr<f32>,
+    /// [`AttentionPlan::workspace_floats`] floats.
+    pub partial: DevicePtr<f32>,
+    /// A zeroed counter for each key head.
+    pub counters: DevicePtr<u32>,
+    /// The router's logits.
+    pub router_logits: DevicePtr<f32>,
+    /// The chosen experts' activations, `[rank][ff]`.
+    pub h: DevicePtr<f32>,
+    /// The rotation table.
+    pub frequencies: DevicePtr<F32x2>,
+    /// The page table.
+    pub table: DevicePtr<u32>,
+    /// The step state.
+    pub state: DevicePtr<StepState>,
+}
+
+/// Shapes of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerShape {
+    /// How attention is launched.
+    pub attention: AttentionPlan,
+    /// The experts; `columns` is the length of the residual stream and `eps` that of its norms.
+    pub experts: ExpertShape,
+}
+
+/// What launches of a layer bring into L2 for later ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prefetch {
+    /// Brought while q, k and v are computed.
+    pub by_qkv: Ahead,
+    /// Brought while the output is projected.
+    pub by_output: Ahead,
+    /// Brought while the router runs.
+    pub by_router: Ahead,
+    /// Whether gate and up bring the chosen experts' `down`.
+    pub down: bool,
+}
+
+impl Prefetch {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        by_qkv: Ahead::NONE,
+        by_output: Ahead::NONE,
+        by_router: Ahead::NONE,
+        down: false,
+    };
+}
+
+impl Matrix {
+    /// The bytes of one expert's matrix of `columns` columns, or of a matrix that is no expert's.
+    #[must_use]
+    pub fn bytes(&self, columns: u32) -> u64 {
+        let kind = if self.kind == TileKind::Q4K as u32 {
+            TileKind::Q4K
+        } else {
+            TileKind::Q6K
+        };
+        u64::from(self.groups) * u64::from(columns / 256) * kind.tile_bytes() as u64
+    }
+}
+
+/// The six launches of a layer.
+///
+/// # Errors
+/// The first shape that a kernel does not take.
+pub fn layer(
+    shape: &LayerShape,
+    w: &LayerWeights,
+    cache: &LayerCache,
+    b: &StepBuffers,
+    prefetch: &Prefetch,
+) -> Result<[PreparedLaunch; 6], ShapeError> {
+    let ExpertShape {
+        columns, eps, experts, ..
+    } = shape.experts;
+    let qkv = QkvShape {
+        matrices: w.qkv,
+        columns,
+        eps,
+        ahead: prefetch.by_qkv,
+    };
+    let down_bytes = if prefetch.down {
+        w.down.bytes(shape.experts.ff)
+    } else {
+        0
+    };
+    let gateup = GateUp {
+        gate: w.gate,
+        up: w.up,
+        down: Ahead {
+            from: w.down.tiles,
+            bytes: down_bytes,
+        },
+    };
+    Ok([
+        norm_qkv(b.x, w.attention_norm, w.qkv_bias, b.qkv, qkv)?,
+        attention(&shape.attention, attention_buffers(w, cache, b)),
+        o_proj_residual(
+            b.attention,
+            b.x,
+            b.x,
+            w.output,
+            shape.attention.out_floats(),
+            prefetch.by_output,
+        )?,
+        norm_router(
+            w.router,
+            b.x,
+            w.expert_norm,
+            b.router_logits,
+            experts,
+            columns,
+            eps,
+            prefetch.by_router,
+        )?,
+        topk_gateup(b.x, w.expert_norm, b.router_logits, b.h, gateup, shape.experts)?,
+        down_residual(b.h, b.router_logits, b.x, b.x, w.down, shape.experts)?,
+    ])
+}
+
+fn attention_buffers(w: &LayerWeights, cache: &LayerCache, b: &StepBuffers) -> AttentionBuffers {
+    AttentionBuffers {
+        qkv: b.qkv,
+        q_norm: w.q_norm,
+        k_norm: w.k_norm,
+        frequencies: b.frequencies,
+        state: b.state,
+        table: b.table,
+        keys: cache.keys,
+        values: cache.values,
+        partial: b.partial,
+        counters: b.counters,
+        out: b.attention,
+    }
+}
+
+/// The end of a greedy step: head, logits, and the next token.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// Gains of the final norm.
+    pub norm: DevicePtr<f32>,
+    /// The vocabulary's matrix.
+    pub matrix: Matrix,
+    /// Its shape.
+    pub shape: HeadShape,
+    /// The logits.
+    pub logits: DevicePtr<f32>,
+    /// A candidate for each block of the head: at least `blocks`.
+    pub best: DevicePtr<Best>,
+    /// Blocks of the head at most; four a multiprocessor is a good number.
+    pub blocks: u32,
+    /// Where tokens go: see [`ring_entry`](super::state::ring_entry).
+    pub ring: DevicePtr<u64>,
+    /// Entries of the ring, a power of two.
+    pub ring_length: u32,
+}
+
+/// The launches that end a greedy step.
+///
+/// # Errors
+/// The first shape that a kernel does not take.
+pub fn ending(e: &Ending, b: &StepBuffers) -> Result<[PreparedLaunch; 2], ShapeError> {
+    let head = head_argmax(b.x, e.norm, e.logits, e.best, e.matrix, e.shape, e.blocks)?;
+    let candidates = head.config().grid[0];
+    Ok([head, advance(e.best, candidates, b.state, e.ring, e.ring_length)?])
+}
