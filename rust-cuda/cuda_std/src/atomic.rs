@@ -195,7 +195,11 @@ macro_rules! integer {
             unsafe fn compare_exchange<const OP: u8>(at: *mut Self, expected: Self, value: Self) -> Self {
                 // SAFETY: the caller's: readable, writable and aligned.
                 on! { ptx { unsafe { rmw!(OP, $cas, $class, $ty, at, expected, value) } }
-                emu { unsafe { crate::emu::atomic_update(at, |old| if old == expected { value } else { old }) } } }
+                emu {
+                    let update = |old| if old == expected { value } else { old };
+                    // SAFETY: as above.
+                    unsafe { crate::emu::atomic_update(at, update) }
+                } }
             }
         }
     };

@@ -17,7 +17,7 @@ use syn::{ItemFn, parse_macro_input};
 /// ```ignore
 /// /// Adds two vectors.
 /// #[kernel]
-/// pub unsafe fn add(a: *const f32, b: *const f32, n: u32, out: *mut f32) { … }
+/// pub unsafe fn add(a: *const f32, b: *const f32, n: u32, out: *mut f32) {}
 /// ```
 ///
 /// The function must be `pub unsafe`, without generics and without a result. Parameters are raw
@@ -41,23 +41,19 @@ pub fn kernel(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// The function twice: as a PTX entry for the device, as it stands for the host.
 fn device_entry(function: &ItemFn) -> proc_macro2::TokenStream {
-    let ItemFn {
-        attrs,
-        vis,
-        sig,
-        block,
-    } = function;
+    let ItemFn { attrs, vis, sig, block } = function;
     let mut entry = sig.clone();
     entry.abi = Some(syn::parse_quote!(extern "ptx-kernel"));
     quote! {
         #[cfg(target_arch = "nvptx64")]
         #(#attrs)*
+        #[allow(clippy::missing_safety_doc)]
         #[unsafe(no_mangle)]
         #vis #entry #block
 
         #[cfg(not(target_arch = "nvptx64"))]
         #(#attrs)*
-        #[allow(clippy::too_many_arguments)]
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #vis #sig #block
     }
 }

@@ -25,12 +25,7 @@ impl Signature {
     /// Reads and checks `function`; `attribute` is what stands in the parentheses of `#[kernel(…)]`.
     pub fn read(attribute: TokenStream, function: &ItemFn) -> Result<Self, Error> {
         check(function)?;
-        let parameters = function
-            .sig
-            .inputs
-            .iter()
-            .map(parameter)
-            .collect::<Result<_, _>>()?;
+        let parameters = function.sig.inputs.iter().map(parameter).collect::<Result<_, _>>()?;
         let declared = pdl_declared(attribute)?;
         let pdl = declared || waits(function.block.to_token_stream());
         Ok(Self {
@@ -75,10 +70,7 @@ fn parameter(input: &FnArg) -> Result<Parameter, Error> {
         return Err(Error::new_spanned(input, "a kernel has no receiver"));
     };
     let Pat::Ident(pattern) = &*typed.pat else {
-        return Err(Error::new_spanned(
-            &typed.pat,
-            "a kernel's parameter is a plain name",
-        ));
+        return Err(Error::new_spanned(&typed.pat, "a kernel's parameter is a plain name"));
     };
     let pointee = match &*typed.ty {
         Type::Ptr(pointer) => Some((*pointer.elem).clone()),
@@ -155,8 +147,7 @@ mod tests {
     #[test]
     fn a_wait_in_the_body_is_found_at_any_depth() {
         let with: ItemFn = parse_quote! { pub unsafe fn k(n: u32) { if n > 0 { loop { cuda_std::pdl::wait(); } } } };
-        let without: ItemFn =
-            parse_quote! { pub unsafe fn k(n: u32) { pdl::launch_dependents(); } };
+        let without: ItemFn = parse_quote! { pub unsafe fn k(n: u32) { pdl::launch_dependents(); } };
         assert!(Signature::read(TokenStream::new(), &with).unwrap().pdl);
         assert!(!Signature::read(TokenStream::new(), &without).unwrap().pdl);
         assert!(Signature::read(parse_quote!(pdl), &without).unwrap().pdl);
@@ -183,19 +174,11 @@ mod tests {
             (parse_quote! { pub fn k() {} }, "unsafe fn"),
             (parse_quote! { unsafe fn k() {} }, "declare it `pub`"),
             (parse_quote! { pub unsafe fn k<T>() {} }, "no generics"),
-            (
-                parse_quote! { pub unsafe fn k() -> u32 { 0 } },
-                "returns nothing",
-            ),
-            (
-                parse_quote! { pub unsafe fn k(a: &f32) {} },
-                "not references",
-            ),
+            (parse_quote! { pub unsafe fn k() -> u32 { 0 } }, "returns nothing"),
+            (parse_quote! { pub unsafe fn k(a: &f32) {} }, "not references"),
         ];
         for (function, words) in cases {
-            let error = Signature::read(TokenStream::new(), &function)
-                .err()
-                .expect("refused");
+            let error = Signature::read(TokenStream::new(), &function).err().expect("refused");
             assert!(error.to_string().contains(words), "{error}");
         }
     }

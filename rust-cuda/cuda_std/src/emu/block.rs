@@ -13,7 +13,7 @@ use core::panic::Location;
 use std::collections::VecDeque;
 
 /// Turns of polling without any progress after which a block counts as stuck.
-const PATIENCE: u64 = 20_000;
+const PATIENCE: u64 = 5_000;
 
 pub(super) struct Block {
     pub kernel: &'static KernelInfo,

@@ -47,6 +47,14 @@ pub(crate) enum Reduce {
 }
 
 impl Collective {
+    /// Every lane of the warp must take part.
+    fn needs_all(self) -> bool {
+        matches!(
+            self,
+            Self::MmaS8 | Self::MmaU8S8 | Self::MmaBf16 | Self::MmaF16 | Self::Matrices(..)
+        )
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync_warp",
@@ -102,13 +110,18 @@ pub(crate) fn collective(kind: Collective, mask: u32, input: &[u32]) -> [u32; 4]
 pub(crate) fn collective_all(kind: Collective, input: &[u32]) -> [u32; 4] {
     let live = super::context::live_lanes();
     if live != u32::MAX {
-        let detail = format!("{} needs all 32 lanes; there are {live:#010x}", kind.name());
-        raise(FaultKind::Divergence, Some(Location::caller()), detail);
+        let (kind, detail) = missing(kind, live);
+        raise(kind, Some(Location::caller()), detail);
     }
     collective(kind, u32::MAX, input)
 }
 
 type Refusal = (FaultKind, String);
+
+fn missing(kind: Collective, lanes: u32) -> Refusal {
+    let detail = format!("{} needs all 32 lanes; there are {lanes:#010x}", kind.name());
+    (FaultKind::Divergence, detail)
+}
 
 impl Block {
     /// The running lane comes to a collective operation. Whether it is the last to come.
@@ -189,6 +202,9 @@ impl Block {
             return Ok(false);
         }
         self.warps[warp].pending.swap_remove(at);
+        if kind.needs_all() && arrived != u32::MAX {
+            return Err(missing(kind, arrived));
+        }
         let base = warp * 32;
         if kind == Collective::Sync {
             self.clocks.warp_sync(warp);

@@ -48,9 +48,6 @@ impl Block {
 
 /// D = A·B + C from the lanes' registers a0…a3, b0, b1, c0…c3.
 pub(super) fn multiply(kind: Collective, lanes: &mut [Lane]) -> Result<(), (FaultKind, String)> {
-    if lanes.len() < 32 {
-        return Err((FaultKind::Divergence, "an mma needs all 32 lanes".to_owned()));
-    }
     let registers: [[u32; 10]; 32] = core::array::from_fn(|lane| lanes[lane].input);
     for (lane, state) in lanes.iter_mut().enumerate() {
         state.result = core::array::from_fn(|i| {

@@ -66,7 +66,7 @@ unsafe extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *m
 fn pass_on(signal: i32) {
     let index = SIGNALS.iter().position(|&s| s == signal).unwrap_or(0);
     // SAFETY: written once before this handler was installed, and only read since.
-    let previous = unsafe { (*(&raw const PREVIOUS))[index] };
+    let previous = unsafe { PREVIOUS[index] };
     // SAFETY: both actions are valid.
     unsafe {
         match previous {

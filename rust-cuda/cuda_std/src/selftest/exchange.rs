@@ -55,7 +55,7 @@ pub unsafe fn selftest_votes(input: *const u32, output: *mut u32) {
         0,
         0,
     ];
-    if warp::lane() % 2 == 0 {
+    if warp::lane().is_multiple_of(2) {
         votes[5] = warp::warp_vote_ballot(EVEN, a & 2 == 2);
         votes[6] = u32::from(warp::warp_vote_any(EVEN, a % 64 == 0));
         votes[7] = warp::redux_max(EVEN, a);

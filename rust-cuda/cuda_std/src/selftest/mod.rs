@@ -49,7 +49,9 @@ unsafe fn read(input: *const u32) -> [u32; 4] {
 unsafe fn write(output: *mut u32, words: [u32; 8]) {
     let at = crate::thread::index_in_block() as usize * 8;
     // SAFETY: the caller's.
-    crate::unroll!(for I in 0..8 {
-        unsafe { *output.add(at + I) = words[I] }
-    });
+    unsafe {
+        crate::unroll!(for I in 0..8 {
+            *output.add(at + I) = words[I];
+        });
+    }
 }
