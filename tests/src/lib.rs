@@ -1,3 +1,5 @@
 //! Whole-program, conformance and GPU tests.
 
 pub mod assets;
+pub mod gpu;
+pub mod gpu_runtime;

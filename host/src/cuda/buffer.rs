@@ -92,14 +92,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Length`] where it does not fit, or a failed driver call.
     pub fn write(&mut self, stream: &Stream, start: usize, data: &[T]) -> Result<()> {
         let to = self.range(start, data.len())?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let bytes = size_of_val(data);
-        // SAFETY: the range is inside this buffer, and `data` is borrowed until the copy is done.
-        let status = unsafe { api::cuMemcpyHtoDAsync_v2(to, data.as_ptr().cast(), bytes, stream.raw()) };
-        status.check("cuMemcpyHtoDAsync")?;
-        stream.synchronize()
+        stream.upload(DevicePtr::from_raw(to), bytemuck::cast_slice(data))
     }
 
     /// Copies the elements from `start` on to `data`. Returns when it is done, after the stream's earlier work.
@@ -108,15 +101,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::Length`] where there are not as many, or a failed driver call.
     pub fn read(&self, stream: &Stream, start: usize, data: &mut [T]) -> Result<()> {
         let from = self.range(start, data.len())?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let bytes = size_of_val(data);
-        // SAFETY: the range is inside this buffer, any bytes are values of `T`, and `data` is borrowed until the
-        // copy is done.
-        let status = unsafe { api::cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), from, bytes, stream.raw()) };
-        status.check("cuMemcpyDtoHAsync")?;
-        stream.synchronize()
+        stream.download(DevicePtr::from_raw(from), bytemuck::cast_slice_mut(data))
     }
 
     /// All elements, after the stream's earlier work.

@@ -3,6 +3,7 @@
 use super::error::from_cust;
 use super::{DeviceInfo, Error, Result};
 use cuda_link::api;
+use cuda_std::DevicePtr;
 use cust::stream::StreamFlags;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,6 +128,48 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the handle is this live stream's.
         Ok(unsafe { api::cuStreamSynchronize(self.raw()) }.check("cuStreamSynchronize")?)
+    }
+
+    /// Whether everything in the queue is done, without waiting; reports what failed so far.
+    ///
+    /// # Errors
+    /// Whatever the work in the queue ran into.
+    pub fn is_idle(&self) -> Result<bool> {
+        // SAFETY: the handle is this live stream's.
+        match unsafe { api::cuStreamQuery(self.raw()) } {
+            cuda_link::Status::NOT_READY => Ok(false),
+            status => Ok(status.check("cuStreamQuery").map(|()| true)?),
+        }
+    }
+
+    /// Copies `data` to device memory. Returns when it is done, after the stream's earlier work.
+    ///
+    /// # Errors
+    /// A failed driver call; the driver refuses addresses that are not its own.
+    pub fn upload(&self, to: DevicePtr<u8>, data: &[u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let from = data.as_ptr().cast();
+        // SAFETY: `data` is borrowed until the copy is done.
+        let status = unsafe { api::cuMemcpyHtoDAsync_v2(to.as_raw(), from, data.len(), self.raw()) };
+        status.check("cuMemcpyHtoDAsync")?;
+        self.synchronize()
+    }
+
+    /// Copies from device memory to `data`. Returns when it is done, after the stream's earlier work.
+    ///
+    /// # Errors
+    /// A failed driver call; the driver refuses addresses that are not its own.
+    pub fn download(&self, from: DevicePtr<u8>, data: &mut [u8]) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let to = data.as_mut_ptr().cast();
+        // SAFETY: `data` is borrowed until the copy is done.
+        let status = unsafe { api::cuMemcpyDtoHAsync_v2(to, from.as_raw(), data.len(), self.raw()) };
+        status.check("cuMemcpyDtoHAsync")?;
+        self.synchronize()
     }
 
     /// The driver's handle.

@@ -18,6 +18,7 @@ mod error;
 mod graph;
 mod launch;
 mod module;
+mod staging;
 mod timer;
 
 pub use buffer::{Buffer, Pinned};
@@ -28,4 +29,5 @@ pub use error::{Error, Result};
 pub use graph::Graph;
 pub use launch::Gpu;
 pub use module::{KernelResources, Module};
+pub use staging::Staging;
 pub use timer::Timer;

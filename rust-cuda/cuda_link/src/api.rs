@@ -141,6 +141,7 @@ unsafe extern "C" {
     pub fn cuMemsetD8Async(to: DeviceAddress, value: u8, bytes: usize, stream: Stream) -> Status;
 
     pub fn cuStreamSynchronize(stream: Stream) -> Status;
+    pub fn cuStreamQuery(stream: Stream) -> Status;
     pub fn cuStreamBeginCapture_v2(stream: Stream, mode: c_uint) -> Status;
     pub fn cuStreamEndCapture(stream: Stream, graph: *mut Graph) -> Status;
     pub fn cuGraphGetNodes(graph: Graph, nodes: *mut *mut c_void, count: *mut usize) -> Status;
