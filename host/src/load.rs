@@ -98,6 +98,18 @@ impl Model {
         Ok(self.tokenizer.encode(prompt, EncodeOptions::PROMPT)?)
     }
 
+    /// The ids of a text to be measured: with what the model wants at its beginning, special tokens read as text.
+    ///
+    /// # Errors
+    /// Text that the vocabulary cannot express.
+    pub fn text_ids(&self, text: &str) -> Result<Vec<u32>, LoadError> {
+        let options = EncodeOptions {
+            add_special: true,
+            parse_special: false,
+        };
+        Ok(self.tokenizer.encode(text, options)?)
+    }
+
     /// The ids of a conversation of an optional system message and a user's message, up to where the answer begins.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ mod inspect;
 mod interrupt;
 mod kernels;
 mod output;
+mod perplexity;
 mod progress;
 
 use clap::error::ErrorKind;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Generate(generate::Arguments),
     Inspect(inspect::Arguments),
+    Perplexity(perplexity::Arguments),
     Kernels(kernels::Arguments),
     Doctor(doctor::Arguments),
 }
@@ -56,6 +58,7 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
+        Command::Perplexity(arguments) => perplexity::run(arguments),
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
     };

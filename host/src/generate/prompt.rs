@@ -1,6 +1,6 @@
 //! Where the prompt comes from.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -43,31 +43,37 @@ impl Source {
         match self {
             Source::Text(text) => Ok(text),
             Source::Sample => Ok(SAMPLE.to_owned()),
-            Source::File(path) => {
-                let bytes =
-                    std::fs::read(&path).with_context(|| format!("cannot read the prompt {}", path.display()))?;
-                text(bytes, &path.display().to_string())
-            }
+            Source::File(path) => Ok(trimmed(read_text(&path)?)),
             Source::Stdin => {
                 let mut bytes = Vec::new();
                 std::io::stdin()
                     .read_to_end(&mut bytes)
                     .context("cannot read standard input")?;
-                text(bytes, "standard input")
+                Ok(trimmed(text(bytes, "standard input")?))
             }
         }
     }
 }
 
+/// Reads a text file, as it is.
+///
+/// # Errors
+/// A file that cannot be read, or bytes that are no UTF-8: says where and from which byte on.
+pub fn read_text(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    text(bytes, &path.display().to_string())
+}
+
 fn text(bytes: Vec<u8>, from: &str) -> Result<String> {
-    let mut text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => bail!("{from} is not UTF-8 from byte {} on", error.utf8_error().valid_up_to()),
-    };
+    String::from_utf8(bytes)
+        .map_err(|error| anyhow!("{from} is not UTF-8 from byte {} on", error.utf8_error().valid_up_to()))
+}
+
+fn trimmed(mut text: String) -> String {
     if text.ends_with('\n') {
         text.pop();
     }
-    Ok(text)
+    text
 }
 
 /// Whether standard input is a pipe, a socket or a file, and so has something to say.
@@ -100,8 +106,8 @@ mod tests {
 
     #[test]
     fn one_final_newline_goes() {
-        assert_eq!(text(b"a\n\n".to_vec(), "x").unwrap(), "a\n");
-        assert_eq!(text(b"a".to_vec(), "x").unwrap(), "a");
+        assert_eq!(trimmed("a\n\n".into()), "a\n");
+        assert_eq!(trimmed("a".into()), "a");
     }
 
     #[test]
@@ -113,6 +119,6 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let error = Source::File("no/such/prompt".into()).read().unwrap_err();
-        assert!(format!("{error:#}").starts_with("cannot read the prompt no/such/prompt: "));
+        assert!(format!("{error:#}").starts_with("cannot read no/such/prompt: "));
     }
 }
