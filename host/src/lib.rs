@@ -14,6 +14,7 @@ pub mod inspect;
 pub mod kernels;
 pub mod load;
 pub mod model;
+pub mod perplexity;
 pub mod sample;
 pub mod synth;
 pub mod tokenizer;

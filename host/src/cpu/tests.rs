@@ -6,7 +6,9 @@ use sparkinfer_gguf::Gguf;
 use super::{CpuEngine, CpuOptions, Numerics};
 use crate::engine::{Engine, EngineError};
 use crate::model::{KvType, ModelSpec};
+use crate::perplexity::{Perplexity, perplexity};
 use crate::sample::argmax;
+use crate::tokenizer::EncodeOptions;
 
 /// A prompt of the golden file.
 struct Golden {
@@ -190,4 +192,52 @@ fn absurd_contexts_are_refused_with_their_size() {
         .err()
         .unwrap();
     assert!(error.to_string().contains("lower --ctx"), "{error}");
+}
+
+/// The held-out text's ids by the bundled model's tokenizer.
+fn held_out(gguf: &Gguf) -> Vec<u32> {
+    let tokenizer = crate::tokenizer::Tokenizer::from_gguf(gguf).unwrap();
+    let text = include_str!("../../../tests/data/heldout.txt");
+    tokenizer
+        .encode(
+            text,
+            EncodeOptions {
+                add_special: false,
+                parse_special: false,
+            },
+        )
+        .unwrap()
+}
+
+/// Perplexity after each of the first `windows` windows of 512.
+fn running_perplexity(options: &CpuOptions, windows: usize) -> Vec<Perplexity> {
+    let gguf = bundled();
+    let tokens = held_out(&gguf);
+    assert_eq!(tokens.len(), 116_313);
+    let mut engine = engine(&gguf, options);
+    let mut running = Vec::new();
+    let text = &tokens[..tokens.len().min(512 * windows)];
+    perplexity(&mut engine, text, 512, None, &mut |p| running.push(*p)).unwrap();
+    running
+}
+
+#[test]
+#[ignore = "the whole held-out text takes minutes"]
+fn perplexity_of_the_whole_held_out_text() {
+    for (options, expected, tolerance) in [
+        (CpuOptions::reference(512), 16.415, 0.01),
+        (CpuOptions::practical(512), 16.42, 0.1),
+    ] {
+        let start = std::time::Instant::now();
+        let running = running_perplexity(&options, usize::MAX);
+        let last = running[running.len() - 1];
+        println!(
+            "{:?}: {last:?} in {:?}; first windows {:?}",
+            options.numerics,
+            start.elapsed(),
+            &running[..3]
+        );
+        assert_eq!((last.windows, last.tokens), (227, 57_885));
+        assert!((last.value - expected).abs() < tolerance, "{last:?}");
+    }
 }

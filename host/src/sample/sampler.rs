@@ -307,10 +307,10 @@ mod tests {
             repeat_last_n: 3,
             ..Default::default()
         });
-        [0, 0, 1].map(|token| sampler.accept(token));
+        [0, 0, 1].into_iter().for_each(|token| sampler.accept(token));
         assert_eq!(sampler.sample(&[3.0, 2.9, 1.6]), 2);
         assert_eq!(sampler.sample(&[4.0, -1.0, 1.6]), 0);
-        [2, 2, 2].map(|token| sampler.accept(token));
+        [2, 2, 2].into_iter().for_each(|token| sampler.accept(token));
         assert_eq!(sampler.sample(&[3.0, 2.9, 4.0]), 0);
         assert_eq!(sampler.recent().collect::<Vec<_>>(), [2, 2, 2]);
     }

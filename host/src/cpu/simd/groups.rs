@@ -110,8 +110,8 @@ impl Sums {
     fn add<I: Isa>(&mut self, w: &Decoded, x: &Group) {
         let products = I::to_f32(I::dot(&w.n, &x.q));
         let d = w.d * x.d;
-        for l in 0..8 {
-            self.lanes[l] = d.mul_add(products[l], self.lanes[l]);
+        for (lane, product) in self.lanes.iter_mut().zip(products) {
+            *lane = d.mul_add(product, *lane);
         }
         self.offset = w.m.mul_add(x.sum, self.offset);
     }

@@ -91,9 +91,9 @@ fn group_block(x: &[f32; GROUP]) -> Group {
 fn extremes<const N: usize>(x: &[f32; N]) -> (f32, f32) {
     let mut lanes = ([f32::INFINITY; 8], [f32::NEG_INFINITY; 8]);
     for x in x.as_chunks::<8>().0 {
-        for l in 0..8 {
-            lanes.0[l] = if x[l] < lanes.0[l] { x[l] } else { lanes.0[l] };
-            lanes.1[l] = if x[l] > lanes.1[l] { x[l] } else { lanes.1[l] };
+        for (l, &x) in x.iter().enumerate() {
+            lanes.0[l] = if x < lanes.0[l] { x } else { lanes.0[l] };
+            lanes.1[l] = if x > lanes.1[l] { x } else { lanes.1[l] };
         }
     }
     (

@@ -41,7 +41,7 @@ fn gate_body<I: Isa>(activation: Activation, gate: &mut [f32], up: &[f32]) {
 /// `x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))`, as `x / (1 + e^(−2·argument))`.
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
-    const TWO_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+    const TWO_SQRT_2_OVER_PI: f32 = 1.595_769;
     x / (1.0 + exp(-TWO_SQRT_2_OVER_PI * x * (0.044_715 * x).mul_add(x, 1.0)))
 }
 
