@@ -153,6 +153,15 @@ impl Model {
     }
 }
 
+/// Why GPU `number` cannot be used: what the driver says, else that there is no engine for it.
+fn no_gpu_engine(number: u32) -> String {
+    let usable = crate::cuda::select(Some(number));
+    usable.map_or_else(
+        |error| error.to_string(),
+        |_| "this build has no GPU engine yet".to_owned(),
+    )
+}
+
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests {
     use super::*;
