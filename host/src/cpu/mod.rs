@@ -12,6 +12,8 @@ mod rotation;
 mod simd;
 mod weights;
 
+#[cfg(test)]
+mod oracle_tests;
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
 

@@ -12,6 +12,11 @@ mod rope;
 mod spec;
 mod tensors;
 
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;
+
 pub use arch::architectures;
 pub use memory::{KvType, Memory};
 pub use rope::{Rope, RopeLayout, RopeScaling};

@@ -9,6 +9,7 @@ use super::parts;
 
 pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
     let experts = parts::expert_count(p)?;
+    let frame = parts::frame(p)?;
     let layers = parts::layers(p, |layer| {
         let attention = with_factors(p, parts::attention(p, layer, RopeLayout::Interleaved)?)?;
         let feed_forward = match experts {
@@ -17,10 +18,7 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
         };
         parts::usual_layer(p, layer, attention, feed_forward)
     })?;
-    Ok(ModelSpec {
-        layers,
-        ..parts::frame(p)?
-    })
+    Ok(ModelSpec { layers, ..frame })
 }
 
 fn with_factors(p: &Params, attention: Attention) -> Result<Attention> {

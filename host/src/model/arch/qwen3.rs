@@ -7,12 +7,10 @@ use super::super::spec::{Activation, ModelSpec};
 use super::parts;
 
 pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
+    let frame = parts::frame(p)?;
     let layers = parts::layers(p, |layer| {
         let attention = parts::attention_with_head_norms(p, layer, RopeLayout::Halves)?;
         parts::usual_layer(p, layer, attention, parts::dense(p, layer, Activation::Silu)?)
     })?;
-    Ok(ModelSpec {
-        layers,
-        ..parts::frame(p)?
-    })
+    Ok(ModelSpec { layers, ..frame })
 }

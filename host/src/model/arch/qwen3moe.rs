@@ -9,6 +9,7 @@ use super::parts;
 pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
     let experts = parts::expert_count(p)?;
     let experts = p.required("expert_count", experts)?;
+    let frame = parts::frame(p)?;
     let layers = parts::layers(p, |layer| {
         let attention = parts::attention_with_head_norms(p, layer, RopeLayout::Halves)?;
         parts::usual_layer(
@@ -18,10 +19,7 @@ pub(super) fn describe(p: &Params) -> Result<ModelSpec> {
             parts::moe(p, layer, experts, expert_width(p, layer)?)?,
         )
     })?;
-    Ok(ModelSpec {
-        layers,
-        ..parts::frame(p)?
-    })
+    Ok(ModelSpec { layers, ..frame })
 }
 
 /// Inner width of an expert; older files give only the width of all that are used together.
