@@ -9,7 +9,9 @@
 //!
 //! **Launch**: [`config`]; columns a multiple of 8. PDL allowed: the ids may come from the launch before.
 
-use crate::format::{Bf16, F16, F32, Format, Q4K, Q5K, Q6K, Q8_0};
+use crate::format::{
+    Bf16, F16, F32, Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+};
 use cuda_std::prelude::*;
 
 /// Size of a table, and what its values are multiplied with.
@@ -54,7 +56,8 @@ unsafe fn row<F: Format>(data: *const u8, table: Table, tokens: *const u32, out:
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $format:ty;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $format:ty, $ty:ident;)*) => {
+        $(
         $(#[$doc])*
         ///
         /// # Safety
@@ -64,24 +67,54 @@ macro_rules! kernels {
             // SAFETY: the launch's contract.
             unsafe { row::<$format>(data, table, tokens, out) }
         }
-    )*};
+        )*
+
+        /// The launch of a type's kernel.
+        #[cfg(not(target_arch = "nvptx64"))]
+        fn prepare_of(ty: sparkinfer_gguf::types::TensorType) -> Option<host::Prepare> {
+            match ty {
+                $(sparkinfer_gguf::types::TensorType::$ty => Some($name::prepare),)*
+                _ => None,
+            }
+        }
+    };
 }
 
 kernels! {
     /// Rows of an F32 table by token id.
-    embed_f32 = F32;
+    embed_f32 = F32, F32;
     /// Rows of an F16 table by token id.
-    embed_f16 = F16;
+    embed_f16 = F16, F16;
     /// Rows of a BF16 table by token id.
-    embed_bf16 = Bf16;
+    embed_bf16 = Bf16, BF16;
+    /// Rows of a Q4_0 table by token id.
+    embed_q4_0 = Q4_0, Q4_0;
+    /// Rows of a Q4_1 table by token id.
+    embed_q4_1 = Q4_1, Q4_1;
+    /// Rows of a Q5_0 table by token id.
+    embed_q5_0 = Q5_0, Q5_0;
+    /// Rows of a Q5_1 table by token id.
+    embed_q5_1 = Q5_1, Q5_1;
     /// Rows of a Q8_0 table by token id.
-    embed_q8_0 = Q8_0;
+    embed_q8_0 = Q8_0, Q8_0;
+    /// Rows of a Q2_K table by token id.
+    embed_q2_k = Q2K, Q2_K;
+    /// Rows of a Q3_K table by token id.
+    embed_q3_k = Q3K, Q3_K;
     /// Rows of a Q4_K table by token id.
-    embed_q4_k = Q4K;
+    embed_q4_k = Q4K, Q4_K;
     /// Rows of a Q5_K table by token id.
-    embed_q5_k = Q5K;
+    embed_q5_k = Q5K, Q5_K;
     /// Rows of a Q6_K table by token id.
-    embed_q6_k = Q6K;
+    embed_q6_k = Q6K, Q6_K;
+    /// Rows of an IQ4_NL table by token id.
+    embed_iq4_nl = Iq4Nl, IQ4_NL;
+    /// Rows of an IQ4_XS table by token id.
+    embed_iq4_xs = Iq4Xs, IQ4_XS;
+    /// Rows of an MXFP4 table by token id.
+    embed_mxfp4 = Mxfp4, MXFP4;
+    /// Rows of an NVFP4 table by token id.
+    embed_nvfp4 = Nvfp4, NVFP4;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -93,6 +126,8 @@ mod host {
     use sparkinfer_gguf::TensorType;
 
     const THREADS: u32 = 128;
+
+    pub(super) type Prepare = fn(LaunchConfig, DevicePtr<u8>, Table, DevicePtr<u32>, DevicePtr<f32>) -> PreparedLaunch;
 
     /// The shape of a launch that looks up `tokens` ids.
     ///
@@ -122,21 +157,8 @@ mod host {
         out: DevicePtr<f32>,
         count: usize,
     ) -> Result<PreparedLaunch, ShapeError> {
-        let prepare = match ty {
-            TensorType::F32 => super::embed_f32::prepare,
-            TensorType::F16 => super::embed_f16::prepare,
-            TensorType::BF16 => super::embed_bf16::prepare,
-            TensorType::Q8_0 => super::embed_q8_0::prepare,
-            TensorType::Q4_K => super::embed_q4_k::prepare,
-            TensorType::Q5_K => super::embed_q5_k::prepare,
-            TensorType::Q6_K => super::embed_q6_k::prepare,
-            other => {
-                return Err(ShapeError::new(
-                    "embed",
-                    format!("a table of type {other}, which has no kernel"),
-                ));
-            }
-        };
+        let refuse = || ShapeError::new("embed", format!("a table of type {ty}, which has no kernel"));
+        let prepare = super::prepare_of(ty).ok_or_else(refuse)?;
         Ok(prepare(config(table, count)?, data, table, tokens, out))
     }
 

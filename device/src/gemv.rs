@@ -10,7 +10,9 @@
 //!
 //! **Launch**: [`config`]; columns a multiple of the type's block (any number for plain types). PDL allowed.
 
-use crate::format::{Bf16, F16, F32, Format, Q4K, Q5K, Q6K, Q8_0};
+use crate::format::{
+    Bf16, F16, F32, Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+};
 use cuda_std::prelude::*;
 
 /// `sum` plus the product of eight weights with activations 8·piece … 8·piece + 7.
@@ -87,7 +89,8 @@ unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, ro
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $format:ty;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $format:ty, $ty:ident;)*) => {
+        $(
         $(#[$doc])*
         ///
         /// # Safety
@@ -97,33 +100,69 @@ macro_rules! kernels {
             // SAFETY: the launch's contract.
             unsafe { multiply::<$format>(weights, x, y, rows, columns) }
         }
-    )*};
+        )*
+
+        /// The launch of a type's kernel.
+        #[cfg(not(target_arch = "nvptx64"))]
+        fn prepare_of(ty: sparkinfer_gguf::types::TensorType) -> Option<host::Prepare> {
+            match ty {
+                $(sparkinfer_gguf::types::TensorType::$ty => Some($name::prepare),)*
+                _ => None,
+            }
+        }
+    };
 }
 
 kernels! {
-    /// Matrix × vector, F32 weights.
-    gemv_f32 = F32;
-    /// Matrix × vector, F16 weights.
-    gemv_f16 = F16;
-    /// Matrix × vector, BF16 weights.
-    gemv_bf16 = Bf16;
+    /// Matrix × vector, F32 weights decoded on read.
+    gemv_f32 = F32, F32;
+    /// Matrix × vector, F16 weights decoded on read.
+    gemv_f16 = F16, F16;
+    /// Matrix × vector, BF16 weights decoded on read.
+    gemv_bf16 = Bf16, BF16;
+    /// Matrix × vector, Q4_0 weights decoded on read.
+    gemv_q4_0 = Q4_0, Q4_0;
+    /// Matrix × vector, Q4_1 weights decoded on read.
+    gemv_q4_1 = Q4_1, Q4_1;
+    /// Matrix × vector, Q5_0 weights decoded on read.
+    gemv_q5_0 = Q5_0, Q5_0;
+    /// Matrix × vector, Q5_1 weights decoded on read.
+    gemv_q5_1 = Q5_1, Q5_1;
     /// Matrix × vector, Q8_0 weights decoded on read.
-    gemv_q8_0 = Q8_0;
+    gemv_q8_0 = Q8_0, Q8_0;
+    /// Matrix × vector, Q2_K weights decoded on read.
+    gemv_q2_k = Q2K, Q2_K;
+    /// Matrix × vector, Q3_K weights decoded on read.
+    gemv_q3_k = Q3K, Q3_K;
     /// Matrix × vector, Q4_K weights decoded on read.
-    gemv_q4_k = Q4K;
+    gemv_q4_k = Q4K, Q4_K;
     /// Matrix × vector, Q5_K weights decoded on read.
-    gemv_q5_k = Q5K;
+    gemv_q5_k = Q5K, Q5_K;
     /// Matrix × vector, Q6_K weights decoded on read.
-    gemv_q6_k = Q6K;
+    gemv_q6_k = Q6K, Q6_K;
+    /// Matrix × vector, IQ4_NL weights decoded on read.
+    gemv_iq4_nl = Iq4Nl, IQ4_NL;
+    /// Matrix × vector, IQ4_XS weights decoded on read.
+    gemv_iq4_xs = Iq4Xs, IQ4_XS;
+    /// Matrix × vector, MXFP4 weights decoded on read.
+    gemv_mxfp4 = Mxfp4, MXFP4;
+    /// Matrix × vector, NVFP4 weights decoded on read.
+    gemv_nvfp4 = Nvfp4, NVFP4;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
     use crate::layout::Shape;
+    use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
-    use cuda_std::launch::LaunchConfig;
+    use cuda_std::DevicePtr;
+    use cuda_std::launch::{LaunchConfig, PreparedLaunch};
+    use sparkinfer_gguf::types::TensorType;
 
     const THREADS: u32 = 128;
+
+    pub(super) type Prepare =
+        fn(LaunchConfig, DevicePtr<u8>, DevicePtr<f32>, DevicePtr<f32>, u32, u32) -> PreparedLaunch;
 
     /// The shape of a launch over rows whose type has blocks of `block` columns, on at most `max_blocks` blocks of
     /// threads; with it, rows and columns as the kernels take them.
@@ -136,7 +175,18 @@ mod host {
         let grid = rows.div_ceil(THREADS / 32).min(max_blocks.max(1));
         Ok((LaunchConfig::new(grid, THREADS).pdl(true), rows, columns))
     }
+
+    /// `y = W·x` with W of type `ty` as in the file and x as plain floats, on at most `max_blocks` blocks of threads.
+    ///
+    /// # Errors
+    /// A type that has no kernel, and as [`config`].
+    pub fn launch(ty: TensorType, shape: Shape, o: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
+        let refuse = || ShapeError::new("gemv", format!("weights of type {ty}, which has no kernel"));
+        let prepare = super::prepare_of(ty).ok_or_else(refuse)?;
+        let (config, rows, columns) = config(shape, ty.block_len() as u32, max_blocks)?;
+        Ok(prepare(config, o.weights, o.x.cast(), o.y, rows, columns))
+    }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::config;
+pub use host::{config, launch};

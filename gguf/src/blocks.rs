@@ -233,6 +233,7 @@ pub const FP4_TABLE: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6,
 /// Half of an unsigned E4M3 number (the half undoes the doubling of [`FP4_TABLE`]).
 ///
 /// Bytes 0 and 0x7f are zero; the sign bit is ignored otherwise.
+#[inline]
 pub fn ue4m3_half(byte: u8) -> f32 {
     if byte == 0 || byte == 0x7f {
         return 0.0;
@@ -246,6 +247,7 @@ pub fn ue4m3_half(byte: u8) -> f32 {
 }
 
 /// `2^(e - 128)`, the scale of an MXFP4 block for use with the doubled [`FP4_TABLE`] (subnormal for `e` of 0 and 1).
+#[inline]
 pub fn e8m0_half(e: u8) -> f32 {
     match e {
         0 => f32::from_bits(0x0020_0000),

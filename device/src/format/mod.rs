@@ -7,16 +7,38 @@
 mod bf16;
 mod f16;
 mod f32;
+mod half_split;
+mod iq4_nl;
+mod iq4_xs;
 mod k_quant;
+mod mxfp4;
+mod nvfp4;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
 mod q4_k;
+mod q5_0;
+mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod table;
 
 pub use self::bf16::Bf16;
 pub use self::f16::F16;
 pub use self::f32::F32;
+pub use iq4_nl::Iq4Nl;
+pub use iq4_xs::Iq4Xs;
+pub use mxfp4::Mxfp4;
+pub use nvfp4::Nvfp4;
+pub use q2_k::Q2K;
+pub use q3_k::Q3K;
+pub use q4_0::Q4_0;
+pub use q4_1::Q4_1;
 pub use q4_k::Q4K;
+pub use q5_0::Q5_0;
+pub use q5_1::Q5_1;
 pub use q5_k::Q5K;
 pub use q6_k::Q6K;
 pub use q8_0::Q8_0;
@@ -93,6 +115,24 @@ pub(crate) unsafe fn u32_at(p: *const u8, at: u32) -> u32 {
 pub(crate) unsafe fn u32_at_even(p: *const u8, at: u32) -> u32 {
     // SAFETY: the caller's.
     unsafe { u16_at(p, at) | u16_at(p, at + 2) << 16 }
+}
+
+/// The 32 bits at `p + at`, not aligned.
+///
+/// # Safety
+/// In bounds.
+#[inline(always)]
+pub(crate) unsafe fn u32_at_any(p: *const u8, at: u32) -> u32 {
+    // SAFETY: the caller's.
+    let byte = |i: u32| u32::from(unsafe { p.add((at + i) as usize).read() });
+    byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24
+}
+
+/// `f` of each of the eight bytes of two words.
+#[inline(always)]
+pub(crate) fn map_index(words: [u32; 2], f: impl Fn(u32) -> f32) -> [f32; 8] {
+    let byte = |i: u32| f(words[i as usize / 4] >> (8 * (i % 4)) & 255);
+    [byte(0), byte(1), byte(2), byte(3), byte(4), byte(5), byte(6), byte(7)]
 }
 
 /// The unsigned bytes of two words as floats.

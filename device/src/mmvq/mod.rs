@@ -19,9 +19,9 @@ pub fn reference(weights: &[f32], x: &[f64]) -> Vec<f64> {
 #[cfg(not(target_arch = "nvptx64"))]
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
-    /// The packed matrix.
+    /// The matrix, in the kernel's layout.
     pub weights: cuda_std::DevicePtr<u8>,
-    /// The activation's records.
+    /// The activation: records, or plain floats where the kernel takes those.
     pub x: cuda_std::DevicePtr<u8>,
     /// One float a row.
     pub y: cuda_std::DevicePtr<f32>,

@@ -11,7 +11,8 @@ fn scale_blocks(rows: &mut [u8], block_bytes: usize, at: usize, scale: f32, rand
     }
 }
 
-fn rows(seed: u64, blocks: usize, block_bytes: usize, scales: &[(usize, f32)]) -> Vec<u8> {
+/// `blocks` random blocks; at each offset of `scales` an f16 around the value beside it.
+pub(super) fn rows(seed: u64, blocks: usize, block_bytes: usize, scales: &[(usize, f32)]) -> Vec<u8> {
     let mut out = bytes(seed, blocks * block_bytes);
     let mut random = Random::new(!seed);
     for &(at, scale) in scales {

@@ -1,14 +1,10 @@
 //! Rows of a table for every type, with ids inside and outside.
 
-use crate::embed::{self, Table, config, reference};
+use crate::embed::{Table, launch, reference};
 use crate::testing::{Case, Machine, Random, matrix, within};
-use cuda_std::DevicePtr;
-use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use sparkinfer_gguf::types::TensorType;
 
-type Prepare = fn(LaunchConfig, DevicePtr<u8>, Table, DevicePtr<u32>, DevicePtr<f32>) -> PreparedLaunch;
-
-fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare) -> Result<f64, String> {
+fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let block = ty.block_len().max(8);
     let columns = block * (1 + random.below((1500 / block).max(3)));
@@ -25,8 +21,8 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare)
         .collect();
     let (data, ids_at) = (machine.upload(&weights.bytes)?, machine.upload(&ids)?);
     let out = machine.output::<f32>(tokens * columns)?;
-    let config = config(table, tokens).map_err(|e| e.to_string())?;
-    machine.run(&prepare(config, data, table, ids_at, out))?;
+    let launch = launch(ty, data, table, ids_at, out, tokens).map_err(|e| e.to_string())?;
+    machine.run(&launch)?;
     let want: Vec<f64> = ids
         .iter()
         .flat_map(|id| reference(&weights.values, table, *id))
@@ -36,17 +32,27 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare)
 }
 
 macro_rules! cases {
-    ($($name:literal, $ty:ident, $kernel:ident;)*) => {
-        &[$(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty, embed::$kernel::prepare) }),*]
+    ($($name:literal, $ty:ident;)*) => {
+        &[$(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty) }),*]
     };
 }
 
 pub(super) const CASES: &[Case] = cases! {
-    "embed_f32", F32, embed_f32;
-    "embed_f16", F16, embed_f16;
-    "embed_bf16", BF16, embed_bf16;
-    "embed_q8_0", Q8_0, embed_q8_0;
-    "embed_q4_k", Q4_K, embed_q4_k;
-    "embed_q5_k", Q5_K, embed_q5_k;
-    "embed_q6_k", Q6_K, embed_q6_k;
+    "embed_f32", F32;
+    "embed_f16", F16;
+    "embed_bf16", BF16;
+    "embed_q4_0", Q4_0;
+    "embed_q4_1", Q4_1;
+    "embed_q5_0", Q5_0;
+    "embed_q5_1", Q5_1;
+    "embed_q8_0", Q8_0;
+    "embed_q2_k", Q2_K;
+    "embed_q3_k", Q3_K;
+    "embed_q4_k", Q4_K;
+    "embed_q5_k", Q5_K;
+    "embed_q6_k", Q6_K;
+    "embed_iq4_nl", IQ4_NL;
+    "embed_iq4_xs", IQ4_XS;
+    "embed_mxfp4", MXFP4;
+    "embed_nvfp4", NVFP4;
 };

@@ -2,14 +2,11 @@
 
 use crate::gemv;
 use crate::layout::Shape;
+use crate::mmvq::Operands;
 use crate::testing::{Case, Machine, Random, floats, matrix, rms, within};
-use cuda_std::DevicePtr;
-use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use sparkinfer_gguf::types::TensorType;
 
-type Prepare = fn(LaunchConfig, DevicePtr<u8>, DevicePtr<f32>, DevicePtr<f32>, u32, u32) -> PreparedLaunch;
-
-fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare) -> Result<f64, String> {
+fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let block = ty.block_len();
     let columns = block * (1 + random.below((1500 / block).max(3)));
@@ -21,9 +18,13 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare)
     let x = floats(seed ^ 1, columns, 1.0);
     let (weights_at, x_at) = (machine.upload(&weights.bytes)?, machine.upload(&x)?);
     let y = machine.output::<f32>(shape.rows)?;
-    let (config, rows, columns) =
-        gemv::config(shape, block as u32, 1 + random.below(3) as u32).map_err(|e| e.to_string())?;
-    machine.run(&prepare(config, weights_at, x_at, y, rows, columns))?;
+    let operands = Operands {
+        weights: weights_at,
+        x: x_at.cast(),
+        y,
+    };
+    let launch = gemv::launch(ty, shape, operands, 1 + random.below(3) as u32).map_err(|e| e.to_string())?;
+    machine.run(&launch)?;
     let x: Vec<f64> = x.into_iter().map(f64::from).collect();
     let want = crate::mmvq::reference(&weights.values, &x);
     let allowed = 1e-5 * (rms(&want) + 1e-3);
@@ -31,17 +32,27 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType, prepare: Prepare)
 }
 
 macro_rules! cases {
-    ($($name:literal, $ty:ident, $kernel:ident;)*) => {
-        &[$(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty, gemv::$kernel::prepare) }),*]
+    ($($name:literal, $ty:ident;)*) => {
+        &[$(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty) }),*]
     };
 }
 
 pub(super) const CASES: &[Case] = cases! {
-    "gemv_f32", F32, gemv_f32;
-    "gemv_f16", F16, gemv_f16;
-    "gemv_bf16", BF16, gemv_bf16;
-    "gemv_q8_0", Q8_0, gemv_q8_0;
-    "gemv_q4_k", Q4_K, gemv_q4_k;
-    "gemv_q5_k", Q5_K, gemv_q5_k;
-    "gemv_q6_k", Q6_K, gemv_q6_k;
+    "gemv_f32", F32;
+    "gemv_f16", F16;
+    "gemv_bf16", BF16;
+    "gemv_q4_0", Q4_0;
+    "gemv_q4_1", Q4_1;
+    "gemv_q5_0", Q5_0;
+    "gemv_q5_1", Q5_1;
+    "gemv_q8_0", Q8_0;
+    "gemv_q2_k", Q2_K;
+    "gemv_q3_k", Q3_K;
+    "gemv_q4_k", Q4_K;
+    "gemv_q5_k", Q5_K;
+    "gemv_q6_k", Q6_K;
+    "gemv_iq4_nl", IQ4_NL;
+    "gemv_iq4_xs", IQ4_XS;
+    "gemv_mxfp4", MXFP4;
+    "gemv_nvfp4", NVFP4;
 };

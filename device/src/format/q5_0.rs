@@ -1,0 +1,24 @@
+//! Q5_0: 32 nibbles with a fifth bit each and one f16 scale, `w = d·(q − 16)`. 22 bytes, aligned to 2.
+
+use super::{Format, bytes, half_split, map, u16_at, u32_at_even};
+use crate::num::half;
+
+/// 5-bit weights in blocks of 32.
+pub struct Q5_0;
+
+impl Format for Q5_0 {
+    const BLOCK: u32 = 32;
+    const BYTES: u32 = 22;
+
+    #[inline(always)]
+    unsafe fn eight(row: *const u8, piece: u32) -> [f32; 8] {
+        // SAFETY: the caller's.
+        unsafe {
+            let (block, k) = Self::block(row, piece);
+            let d = half(u16_at(block, 0));
+            let fifth = half_split::fifth_bits(u32_at_even(block, 2), k);
+            let [low, high] = half_split::nibbles(block, 6, k);
+            map(bytes(low | fifth[0], high | fifth[1]), |q| d * (q - 16.0))
+        }
+    }
+}
