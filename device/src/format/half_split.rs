@@ -19,7 +19,7 @@ pub(super) unsafe fn nibbles(block: *const u8, at: u32, k: u32) -> [u32; 2] {
 #[inline(always)]
 pub(super) fn fifth_bits(bits: u32, k: u32) -> [u32; 2] {
     // Four bits times 1 + 2⁷ + 2¹⁴ + 2²¹: copies that do not overlap, bit i at the foot of byte i.
-    let spread = |four: u32| ((four & 15) * 0x0020_4081 & 0x0101_0101) << 4;
+    let spread = |four: u32| (((four & 15) * 0x0020_4081) & 0x0101_0101) << 4;
     let byte = bits >> (8 * k);
     [spread(byte), spread(byte >> 4)]
 }
