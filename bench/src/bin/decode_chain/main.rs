@@ -1,0 +1,94 @@
+//! What a decode step costs on the GPU, whole and launch by launch.
+//!
+//! Builds a mixture-of-experts model of random, well-scaled weights in device memory (by default the shapes and types of
+//! Qwen3-30B-A3B Q4_K_M), captures a step (embedding, layers, head, next token) as a graph, and times it at several
+//! depths with and without programmatic dependent launch; then graphs of one kind of launch alone, and of a layer's
+//! first, first two … launches. With `--sweep` also attention shapes, and with `--prefetch` what launches bring into L2.
+
+mod measure;
+mod model;
+mod report;
+mod tune;
+
+use anyhow::Result;
+use clap::Parser;
+use model::Model;
+use serde_json::json;
+use sparkinfer::cuda::Gpu;
+use std::path::PathBuf;
+
+/// Times decode steps of a random model.
+#[derive(Parser, Clone)]
+pub struct Options {
+    /// Layers
+    #[arg(long, default_value_t = 48)]
+    layers: usize,
+    /// Tokens already in the cache
+    #[arg(long, value_delimiter = ',', default_value = "0,512,4096,16384,32768")]
+    depth: Vec<u32>,
+    /// Blocks of the head for each multiprocessor
+    #[arg(long, default_value_t = 4)]
+    head_blocks: u32,
+    /// Blocks of attention a key head; 0: as many as fill the GPU
+    #[arg(long, default_value_t = 0)]
+    splits: u32,
+    /// Warps of a block of attention
+    #[arg(long, default_value_t = 4)]
+    warps: u32,
+    /// Chunks of 32 tokens that a split of attention takes at least
+    #[arg(long, default_value_t = 2)]
+    least: u32,
+    /// Measurements of each setting
+    #[arg(long, default_value_t = 7)]
+    repeats: usize,
+    /// Steps in a measurement
+    #[arg(long, default_value_t = 20)]
+    steps: usize,
+    /// Also time other shapes of attention
+    #[arg(long)]
+    sweep: bool,
+    /// Also time what launches can bring into L2 for later ones
+    #[arg(long)]
+    prefetch: bool,
+    /// Write the figures as JSON to this file
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let gpu = Gpu::open(None)?;
+    let deepest = options.depth.iter().copied().max().unwrap_or(0);
+    let mut model = Model::new(&gpu, options.layers, deepest + 64 + options.steps as u32)?;
+    println!(
+        "{}: {} layers, {:.3} GB of weights a token",
+        gpu.context().device().name,
+        options.layers,
+        1e-9 * model.step_bytes() as f64
+    );
+    let steps = measure::depths(&gpu, &mut model, &options)?;
+    report::depths(&steps);
+    let stages = measure::stages(&gpu, &mut model, &options)?;
+    report::stages(&stages, options.layers);
+    let mut tuned = Vec::new();
+    if options.sweep {
+        tuned.extend(tune::attention(&gpu, &mut model, &options)?);
+    }
+    if options.prefetch {
+        tuned.extend(tune::prefetch(&gpu, &mut model, &options)?);
+    }
+    report::settings(&tuned);
+    if let Some(path) = &options.out {
+        let all = json!({
+            "gpu": gpu.context().device().name,
+            "driver": sparkinfer::cuda::driver_version()?.to_string(),
+            "layers": options.layers,
+            "weight_bytes_per_token": model.step_bytes(),
+            "depths": report::settings_json(&steps),
+            "stages": report::settings_json(&stages),
+            "tuning": report::settings_json(&tuned),
+        });
+        std::fs::write(path, serde_json::to_string_pretty(&all)?)?;
+    }
+    Ok(())
+}

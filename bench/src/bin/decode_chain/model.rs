@@ -1,0 +1,395 @@
+//! A random model in device memory, and its step as a list of launches.
+
+use anyhow::{Context as _, Result};
+use cuda_std::launch::PreparedLaunch;
+use cuda_std::{DevicePtr, F32x2};
+use sparkinfer::cuda::{Buffer, Gpu};
+use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
+use sparkinfer_device::decode::gateup::ExpertShape;
+use sparkinfer_device::decode::head::{Best, HeadShape};
+use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, Prefetch, StepBuffers};
+use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
+use sparkinfer_device::decode::{StepState, ahead::Ahead, kv, rope::Pairing, rows::Matrix};
+use sparkinfer_device::embed::{self, Table};
+use sparkinfer_device::rope::Frequencies;
+use sparkinfer_device::testing::{floats, q4_k_rows, tiled::Tiled};
+
+const COLUMNS: u32 = 2048;
+const HEADS: u32 = 32;
+const KV_HEADS: u32 = 4;
+const HEAD_DIM: u32 = 128;
+const EXPERTS: u32 = 128;
+const USED: u32 = 8;
+const FF: u32 = 768;
+const VOCABULARY: u32 = 151_936;
+const RING: u32 = 256;
+const EPS: f32 = 1e-6;
+/// Rows that differ; a matrix repeats them.
+const DISTINCT_ROWS: usize = 128;
+
+/// Kinds of launches of a step, in order.
+pub const STAGES: [&str; 9] = [
+    "qkv",
+    "attention",
+    "output",
+    "router",
+    "gate/up",
+    "down",
+    "head",
+    "advance",
+    "embedding",
+];
+
+/// One launch of a step.
+pub struct Stage {
+    /// Index in [`STAGES`].
+    pub kind: usize,
+    pub launch: PreparedLaunch,
+}
+
+/// A matrix in device memory.
+struct Stored {
+    buffer: Buffer<u8>,
+    rows: u32,
+    kind: TileKind,
+}
+
+impl Stored {
+    /// `copies` matrices of `rows` rows each, one behind the other; like another one where there is one of that size.
+    fn new(gpu: &Gpu, kind: TileKind, rows: u32, columns: u32, copies: u32, like: Option<&Self>) -> Result<Self> {
+        let bytes = (rows / 16) as usize * (columns / 256) as usize * kind.tile_bytes() * copies as usize;
+        if let Some(like) = like.filter(|like| like.buffer.len() == bytes) {
+            let mut buffer = Buffer::uninitialised(gpu.context(), bytes)?;
+            buffer.copy_from(gpu.stream(), &like.buffer)?;
+            return Ok(Self { buffer, rows, kind });
+        }
+        let part = Tiled::new(kind, DISTINCT_ROWS, columns as usize, u64::from(rows)).map_err(anyhow::Error::msg)?;
+        let all: Vec<u8> = part.bytes.iter().copied().cycle().take(bytes).collect();
+        Ok(Self {
+            buffer: Buffer::from_slice(gpu.stream(), &all)?,
+            rows,
+            kind,
+        })
+    }
+
+    fn matrix(&self) -> Matrix {
+        Matrix::new(self.buffer.ptr(), self.rows, self.kind)
+    }
+}
+
+/// A layer's weights and cache.
+struct Layer {
+    qkv: [Stored; 3],
+    output: Stored,
+    router: Buffer<f32>,
+    experts: [Stored; 3],
+    keys: Buffer<u16>,
+    values: Buffer<u16>,
+}
+
+impl Layer {
+    fn new(gpu: &Gpu, index: usize, more_bits: bool, pages: u32, before: &[Self]) -> Result<Self> {
+        let like = |pick: fn(&Self) -> &Stored, kind: TileKind| before.iter().map(pick).find(|s| s.kind == kind);
+        let other = if more_bits { Q6K } else { Q4K };
+        let (q, k) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
+        let new = |kind, rows, columns, copies, pick| Stored::new(gpu, kind, rows, columns, copies, like(pick, kind));
+        let pool = (pages * kv::page_elements(KV_HEADS, HEAD_DIM)) as usize;
+        let cache = |fill| -> Result<Buffer<u16>> {
+            let buffer = Buffer::uninitialised(gpu.context(), pool)?;
+            buffer.fill_bytes(gpu.stream(), fill)?;
+            Ok(buffer)
+        };
+        let router = floats(index as u64, (EXPERTS * COLUMNS) as usize, 0.05);
+        Ok(Self {
+            qkv: [
+                new(Q4K, q, COLUMNS, 1, |l| &l.qkv[0])?,
+                new(Q4K, k, COLUMNS, 1, |l| &l.qkv[1])?,
+                new(other, k, COLUMNS, 1, |l| &l.qkv[2])?,
+            ],
+            output: new(Q4K, COLUMNS, q, 1, |l| &l.output)?,
+            router: Buffer::from_slice(gpu.stream(), &router)?,
+            experts: [
+                new(Q4K, FF, COLUMNS, EXPERTS, |l| &l.experts[0])?,
+                new(Q4K, FF, COLUMNS, EXPERTS, |l| &l.experts[1])?,
+                new(other, COLUMNS, FF, EXPERTS, |l| &l.experts[2])?,
+            ],
+            // Two bytes that make an ordinary f16.
+            keys: cache(0x2e)?,
+            values: cache(0x2f)?,
+        })
+    }
+
+    fn weights(&self, ones: DevicePtr<f32>) -> LayerWeights {
+        let [gate, up, down] = &self.experts;
+        LayerWeights {
+            attention_norm: ones,
+            qkv: self.qkv.each_ref().map(Stored::matrix),
+            qkv_bias: DevicePtr::null(),
+            q_norm: ones,
+            k_norm: ones,
+            output: self.output.matrix(),
+            expert_norm: ones,
+            router: self.router.ptr(),
+            gate: gate.matrix(),
+            up: up.matrix(),
+            down: down.matrix(),
+        }
+    }
+}
+
+/// Which layers of a Q4_K_M file have value and down matrices of Q6_K.
+fn more_bits(layer: usize, layers: usize) -> bool {
+    let eighth = layers / 8;
+    layer < eighth || layer >= 7 * eighth || (layer - eighth) % 3 == 2
+}
+
+/// How a step is put together.
+#[derive(Clone, Copy)]
+pub struct Assembly {
+    pub splits: u32,
+    pub warps: u32,
+    pub least: u32,
+    pub head_blocks: u32,
+    pub prefetch: Brought,
+}
+
+/// What launches bring into L2 for later ones.
+#[derive(Clone, Copy, Default)]
+pub struct Brought {
+    /// Gate and up bring the chosen experts' down.
+    pub down: bool,
+    /// q, k and v bring the output projection.
+    pub output: bool,
+    /// The output projection brings the router.
+    pub router: bool,
+    /// The router brings the next layer's queries.
+    pub next: bool,
+}
+
+/// A model with everything that a step needs.
+pub struct Model {
+    layers: Vec<Layer>,
+    head: Stored,
+    embedding: Buffer<u8>,
+    ones: Buffer<f32>,
+    floats: [Buffer<f32>; 7],
+    counters: Buffer<u32>,
+    best: Buffer<Best>,
+    frequencies: Buffer<F32x2>,
+    table: Buffer<u32>,
+    state: Buffer<StepState>,
+    ring: Buffer<u64>,
+    sms: u32,
+}
+
+impl Model {
+    /// A model of `layers` layers with room for `context` tokens.
+    pub fn new(gpu: &Gpu, layers: usize, context: u32) -> Result<Self> {
+        let (stream, pages) = (gpu.stream(), kv::pages_of(context));
+        let sms = gpu.context().device().multiprocessors;
+        let mut built = Vec::new();
+        for index in 0..layers {
+            let layer = Layer::new(gpu, index, more_bits(index, layers), pages, &built);
+            built.push(layer.with_context(|| format!("layer {index}"))?);
+        }
+        let zeros = |n: u32| Buffer::<f32>::zeroed(stream, n as usize);
+        let workspace = AttentionPlan::MAX_SPLITS * HEADS * (HEAD_DIM + 2);
+        let row = q4_k_rows(7, (COLUMNS / 256) as usize * 64);
+        let table: Vec<u8> = row
+            .iter()
+            .copied()
+            .cycle()
+            .take(VOCABULARY as usize * COLUMNS as usize / 256 * 144)
+            .collect();
+        Ok(Self {
+            layers: built,
+            head: Stored::new(gpu, Q6K, VOCABULARY, COLUMNS, 1, None)?,
+            embedding: Buffer::from_slice(stream, &table)?,
+            ones: Buffer::from_slice(stream, &vec![1f32; COLUMNS as usize])?,
+            floats: [
+                zeros(COLUMNS)?,
+                zeros((HEADS + 2 * KV_HEADS) * HEAD_DIM)?,
+                zeros(HEADS * HEAD_DIM)?,
+                zeros(workspace)?,
+                zeros(EXPERTS)?,
+                zeros(USED * FF)?,
+                zeros(VOCABULARY)?,
+            ],
+            counters: Buffer::zeroed(stream, KV_HEADS as usize)?,
+            best: Buffer::zeroed(stream, 32 * sms as usize)?,
+            frequencies: Buffer::from_slice(stream, &Frequencies::new(HEAD_DIM, 1e6).table())?,
+            table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,
+            state: Buffer::zeroed(stream, 1)?,
+            ring: Buffer::zeroed(stream, RING as usize)?,
+            sms,
+        })
+    }
+
+    /// Sets the number of tokens in the cache.
+    pub fn set_depth(&mut self, gpu: &Gpu, position: u32) -> Result<()> {
+        let state = StepState {
+            token: 1,
+            position,
+            step: 0,
+            reserved: 0,
+        };
+        Ok(self.state.write(gpu.stream(), 0, &[state])?)
+    }
+
+    /// The logits of the last step.
+    pub fn logits(&self, gpu: &Gpu) -> Result<Vec<f32>> {
+        Ok(self.floats[6].to_vec(gpu.stream())?)
+    }
+
+    fn buffers(&self) -> StepBuffers {
+        let [x, qkv, attention, partial, router_logits, h, _] = self.floats.each_ref().map(Buffer::ptr);
+        StepBuffers {
+            x,
+            qkv,
+            attention,
+            partial,
+            counters: self.counters.ptr(),
+            router_logits,
+            h,
+            frequencies: self.frequencies.ptr(),
+            table: self.table.ptr(),
+            state: self.state.ptr(),
+        }
+    }
+
+    fn shape(&self, how: &Assembly) -> Result<LayerShape> {
+        let shape = AttentionShape {
+            heads: HEADS,
+            kv_heads: KV_HEADS,
+            rotated: HEAD_DIM,
+            pairing: Pairing::Halves as u32,
+            window: 0,
+            page_stride: kv::page_elements(KV_HEADS, HEAD_DIM),
+            least_chunks: how.least,
+            eps: EPS,
+            scale: 1.0 / (HEAD_DIM as f32).sqrt(),
+            mscale: 1.0,
+            softcap: 0.0,
+        };
+        let plan = AttentionPlan::new(shape, HEAD_DIM, self.sms)?;
+        let splits = if how.splits == 0 { plan.splits } else { how.splits };
+        let experts = ExpertShape {
+            experts: EXPERTS,
+            used: USED,
+            columns: COLUMNS,
+            ff: FF,
+            eps: EPS,
+            reserved: 0,
+        };
+        Ok(LayerShape {
+            attention: plan.with(splits, how.warps),
+            experts,
+        })
+    }
+
+    fn prefetch(&self, index: usize, brought: Brought) -> Prefetch {
+        let layer = &self.layers[index];
+        let all = |buffer: &Buffer<u8>| Ahead {
+            from: buffer.ptr(),
+            bytes: buffer.len() as u64,
+        };
+        let none = Ahead::NONE;
+        let next = self.layers.get(index + 1).map_or(none, |next| all(&next.qkv[0].buffer));
+        let router = Ahead {
+            from: layer.router.ptr().cast(),
+            bytes: layer.router.bytes() as u64,
+        };
+        Prefetch {
+            by_qkv: if brought.output {
+                all(&layer.output.buffer)
+            } else {
+                none
+            },
+            by_output: if brought.router { router } else { none },
+            by_router: if brought.next { next } else { none },
+            down: brought.down,
+        }
+    }
+
+    /// The launches of a step.
+    pub fn step(&self, how: &Assembly) -> Result<Vec<Stage>> {
+        let (shape, b) = (self.shape(how)?, self.buffers());
+        let embedding = Table {
+            rows: VOCABULARY,
+            columns: COLUMNS,
+            scale: 1.0,
+        };
+        let token = b.state.cast::<u32>();
+        let config = embed::config(embedding, 1)?;
+        let mut stages = vec![Stage {
+            kind: 8,
+            launch: embed::embed_q4_k::prepare(config, self.embedding.ptr(), embedding, token, b.x),
+        }];
+        for (index, layer) in self.layers.iter().enumerate() {
+            let cache = LayerCache {
+                keys: layer.keys.ptr(),
+                values: layer.values.ptr(),
+            };
+            let prefetch = self.prefetch(index, how.prefetch);
+            let launches = plan::layer(&shape, &layer.weights(self.ones.ptr()), &cache, &b, &prefetch)?;
+            stages.extend(
+                launches
+                    .into_iter()
+                    .enumerate()
+                    .map(|(kind, launch)| Stage { kind, launch }),
+            );
+        }
+        let end = Ending {
+            norm: self.ones.ptr(),
+            matrix: self.head.matrix(),
+            shape: HeadShape {
+                rows: VOCABULARY,
+                columns: COLUMNS,
+                eps: EPS,
+                softcap: 0.0,
+            },
+            logits: self.floats[6].ptr(),
+            best: self.best.ptr(),
+            blocks: how.head_blocks.min(32) * self.sms,
+            ring: self.ring.ptr(),
+            ring_length: RING,
+        };
+        stages.extend(
+            plan::ending(&end, &b)?
+                .into_iter()
+                .enumerate()
+                .map(|(i, launch)| Stage { kind: 6 + i, launch }),
+        );
+        Ok(stages)
+    }
+
+    /// Bytes of weights that launches of a kind read in a step.
+    pub fn stage_bytes(&self, kind: usize) -> u64 {
+        let of_layer = |l: &Layer| -> u64 {
+            let used = |s: &Stored| s.buffer.len() as u64 * u64::from(USED) / u64::from(EXPERTS);
+            match kind {
+                0 => l.qkv.iter().map(|s| s.buffer.len() as u64).sum(),
+                2 => l.output.buffer.len() as u64,
+                3 => l.router.bytes() as u64,
+                4 => used(&l.experts[0]) + used(&l.experts[1]),
+                5 => used(&l.experts[2]),
+                _ => 0,
+            }
+        };
+        match kind {
+            6 => self.head.buffer.len() as u64,
+            8 => u64::from(COLUMNS / 256 * 144),
+            _ => self.layers.iter().map(of_layer).sum(),
+        }
+    }
+
+    /// Bytes of weights that a step reads.
+    pub fn step_bytes(&self) -> u64 {
+        (0..STAGES.len()).map(|kind| self.stage_bytes(kind)).sum()
+    }
+
+    /// Bytes of cache that a step at `depth` reads.
+    pub fn cache_bytes(&self, depth: u32) -> u64 {
+        2 * 2 * u64::from(depth) * u64::from(KV_HEADS * HEAD_DIM) * self.layers.len() as u64
+    }
+}

@@ -1,0 +1,81 @@
+//! Settings beside the default ones.
+
+use crate::Options;
+use crate::measure::{Setting, Trial, assembly, time};
+use crate::model::{Assembly, Brought, Model};
+use anyhow::Result;
+use sparkinfer::cuda::Gpu;
+
+/// Splits, warps and least shares of attention, in whole steps.
+pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
+    let mut all = Vec::new();
+    for &depth in &options.depth {
+        for splits in [8, 16, 32, 64] {
+            for (warps, least) in [(2, 2), (4, 1), (4, 2), (4, 4), (8, 4)] {
+                let how = Assembly {
+                    splits,
+                    warps,
+                    least,
+                    ..assembly(options)
+                };
+                let name = format!("{splits} splits of {warps} warps, {least} chunks at least");
+                all.push(time(
+                    gpu,
+                    model,
+                    options,
+                    &Trial {
+                        name,
+                        how,
+                        depth,
+                        pdl: true,
+                        keep: &|_| true,
+                    },
+                )?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What launches bring into L2 for later ones, in whole steps at the first depth.
+pub fn prefetch(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
+    let depth = options.depth.first().copied().unwrap_or(0);
+    let none = Brought::default();
+    let choices = [
+        ("nothing brought", none),
+        ("down", Brought { down: true, ..none }),
+        ("output", Brought { output: true, ..none }),
+        ("router", Brought { router: true, ..none }),
+        ("next queries", Brought { next: true, ..none }),
+        (
+            "all",
+            Brought {
+                down: true,
+                output: true,
+                router: true,
+                next: true,
+            },
+        ),
+    ];
+    let mut all = Vec::new();
+    for (name, prefetch) in choices {
+        let how = Assembly {
+            prefetch,
+            ..assembly(options)
+        };
+        let name = format!("brought: {name}");
+        all.push(time(
+            gpu,
+            model,
+            options,
+            &Trial {
+                name,
+                how,
+                depth,
+                pdl: true,
+                keep: &|_| true,
+            },
+        )?);
+    }
+    Ok(all)
+}
