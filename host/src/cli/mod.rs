@@ -14,6 +14,7 @@ mod kernels;
 mod output;
 mod perplexity;
 mod progress;
+mod synth;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -41,6 +42,7 @@ enum Command {
     Inspect(inspect::Arguments),
     Perplexity(perplexity::Arguments),
     Kernels(kernels::Arguments),
+    Synth(synth::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -60,6 +62,7 @@ pub fn run() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Perplexity(arguments) => perplexity::run(arguments),
         Command::Kernels(arguments) => kernels::run(arguments),
+        Command::Synth(arguments) => synth::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
     };
     exit_code(result)
