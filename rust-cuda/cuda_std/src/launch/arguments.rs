@@ -19,7 +19,11 @@ impl Arguments {
         Self::default()
     }
 
-    /// Appends a value.
+    /// Appends a value. Its bytes are what the GPU gets, so that a type with padding does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// cuda_std::launch::Arguments::new().push((1u8, 2u32));
+    /// ```
     pub fn push<T: NoUninit>(&mut self, value: T) {
         const {
             assert!(

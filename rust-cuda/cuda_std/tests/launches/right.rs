@@ -1,0 +1,17 @@
+use cuda_std::emu::{Buffer, Emulator};
+use cuda_std::{launch::LaunchConfig, prelude::*};
+
+/// Scales `n` values.
+#[kernel]
+pub unsafe fn scale(x: *const f32, factor: f32, n: u32, out: *mut f32) {
+    let i = thread::index_1d();
+    if i < n {
+        unsafe { *out.add(i as usize) = factor * *x.add(i as usize) };
+    }
+}
+
+fn main() {
+    let (x, out) = (Buffer::from_slice(&[1.0f32, 2.0]), Buffer::<f32>::poisoned(2));
+    scale::launch(&Emulator::new(), LaunchConfig::new(1, 32), x.ptr(), 3.0, 2, out.ptr()).unwrap();
+    assert_eq!(out.to_vec(), [3.0, 6.0]);
+}
