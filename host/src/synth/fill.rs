@@ -6,7 +6,8 @@
 
 use sparkinfer_gguf::TensorType;
 use sparkinfer_gguf::blocks::{
-    Block, BlockQ4_0, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16, as_blocks_mut, pack_scale_min,
+    Block, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16,
+    as_blocks_mut, pack_scale_min,
 };
 use sparkinfer_gguf::quantize::quantize_row;
 
@@ -26,6 +27,8 @@ pub(super) fn fill(ty: TensorType, values: Values, random: &mut Random, out: &mu
         TensorType::Q4_K => blocks::<BlockQ4K>(values, random, out),
         TensorType::Q5_K => blocks::<BlockQ5K>(values, random, out),
         TensorType::Q6_K => blocks::<BlockQ6K>(values, random, out),
+        TensorType::MXFP4 => blocks::<BlockMxfp4>(values, random, out),
+        TensorType::NVFP4 => blocks::<BlockNvfp4>(values, random, out),
         _ => numbers(ty, values, random, out),
     }
 }
@@ -131,6 +134,35 @@ impl RandomBlock for BlockQ6K {
                     -(value as i8)
                 };
             }
+        }
+    }
+}
+
+/// Root mean square of the (doubled) values of an FP4 nibble.
+const FP4_RMS: f32 = 5.852;
+
+impl RandomBlock for BlockMxfp4 {
+    fn set_scales(&mut self, deviation: f32, random: &mut Random) {
+        // only powers of two are possible: the one below or the one above, so that the mean square comes out right
+        let wanted = (deviation / FP4_RMS).max(f32::MIN_POSITIVE);
+        let below = wanted.log2().floor();
+        let share = ((wanted / below.exp2()).powi(2) - 1.0) / 3.0;
+        let exponent = below + if random.unit() < share { 1.0 } else { 0.0 };
+        self.e = (exponent + 128.0) as u8;
+    }
+}
+
+/// Codes of the group scales of NVFP4: from 3/4 to 5/4 of 2.
+const NVFP4_CODES: [u8; 8] = [0x3c, 0x3d, 0x3e, 0x3f, 0x40, 0x40, 0x41, 0x42];
+/// Deviation of NVFP4 values before the second scale: the root mean square of the halved scales times [`FP4_RMS`].
+pub(super) const NVFP4_DEVIATION: f32 = 0.9833 * FP4_RMS;
+
+impl RandomBlock for BlockNvfp4 {
+    /// The second scale gives the deviation.
+    fn set_scales(&mut self, _deviation: f32, random: &mut Random) {
+        let bits = random.next().to_le_bytes();
+        for (code, byte) in self.d.iter_mut().zip(bits) {
+            *code = NVFP4_CODES[usize::from(byte % 8)];
         }
     }
 }

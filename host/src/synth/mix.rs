@@ -17,11 +17,15 @@ pub enum Mix {
     Q4KM,
     Q5KM,
     Q6K,
+    /// Experts in MXFP4, everything else in Q8_0.
+    Mxfp4Moe,
+    /// Matrices of the layers in NVFP4 with their second scales, embedding and output in Q8_0.
+    Nvfp4,
 }
 
 impl Mix {
     /// Every mix.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::F32,
         Self::F16,
         Self::Bf16,
@@ -30,6 +34,8 @@ impl Mix {
         Self::Q4KM,
         Self::Q5KM,
         Self::Q6K,
+        Self::Mxfp4Moe,
+        Self::Nvfp4,
     ];
 
     /// The mix of this name (`"q4_k_m"`), case-insensitive.
@@ -55,6 +61,8 @@ impl Mix {
             Self::Q4KM => "q4_k_m",
             Self::Q5KM => "q5_k_m",
             Self::Q6K => "q6_k",
+            Self::Mxfp4Moe => "mxfp4_moe",
+            Self::Nvfp4 => "nvfp4",
         }
     }
 
@@ -69,6 +77,8 @@ impl Mix {
             Self::Q5KM => 17,
             Self::Q6K => 18,
             Self::Bf16 => 32,
+            Self::Mxfp4Moe => 38,
+            Self::Nvfp4 => 39,
         }
     }
 
@@ -78,11 +88,12 @@ impl Mix {
             Self::F32 => TensorType::F32,
             Self::F16 => TensorType::F16,
             Self::Bf16 => TensorType::BF16,
-            Self::Q8_0 => TensorType::Q8_0,
+            Self::Q8_0 | Self::Mxfp4Moe => TensorType::Q8_0,
             Self::Q4_0 => TensorType::Q4_0,
             Self::Q4KM => TensorType::Q4_K,
             Self::Q5KM => TensorType::Q5_K,
             Self::Q6K => TensorType::Q6_K,
+            Self::Nvfp4 => TensorType::NVFP4,
         }
     }
 
@@ -91,6 +102,10 @@ impl Mix {
         let wanted = match tensor.role {
             Role::Exact => return TensorType::F32,
             _ if matches!(self, Self::F32 | Self::F16 | Self::Bf16 | Self::Q8_0) => self.base(),
+            Role::Embedding | Role::Output if self == Self::Nvfp4 => TensorType::Q8_0,
+            _ if self == Self::Nvfp4 => self.base(),
+            _ if self == Self::Mxfp4Moe && tensor.shape.len() == 3 => TensorType::MXFP4,
+            _ if self == Self::Mxfp4Moe => self.base(),
             Role::Output => TensorType::Q6_K,
             Role::Embedding if preset.tied => TensorType::Q6_K,
             _ if self == Self::Q4_0 => self.base(),
@@ -152,7 +167,7 @@ mod tests {
         let error = Mix::find("q3").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no quantisation mix is called 'q3'; there are f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k"
+            "no quantisation mix is called 'q3'; there are f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, mxfp4_moe, nvfp4"
         );
     }
 }

@@ -23,7 +23,7 @@ use sparkinfer_gguf::{Gguf, GgufWriter, TensorType};
 pub use mix::Mix;
 pub use preset::{Experts, Parts, Preset};
 use random::Random;
-use tensors::Planned;
+use tensors::{Planned, Role, Values};
 use thiserror::Error;
 
 /// Bytes that one step of the work makes; rounded down to whole blocks.
@@ -120,8 +120,13 @@ impl Synth {
         let mut tensors = Vec::new();
         for planned in tensors::plan(&preset) {
             let ty = options.mix.tensor_type(&planned, &preset);
-            writer.tensor(&planned.name, ty, &planned.shape)?;
-            tensors.push((planned, ty));
+            match ty {
+                TensorType::NVFP4 => tensors.extend(with_second_scale(planned)),
+                _ => tensors.push((planned, ty)),
+            }
+        }
+        for (planned, ty) in &tensors {
+            writer.tensor(&planned.name, *ty, &planned.shape)?;
         }
         Ok(Self {
             writer,
@@ -191,4 +196,27 @@ impl Synth {
         buffer.resize(chunk.bytes, 0);
         fill::fill(*ty, planned.values, &mut random, buffer);
     }
+}
+
+/// An NVFP4 tensor and the scales, one for each expert, that its results are multiplied by.
+fn with_second_scale(planned: Planned) -> [(Planned, TensorType); 2] {
+    let mean = planned.values.deviation / fill::NVFP4_DEVIATION;
+    let scale = Planned {
+        name: planned.name.replace(".weight", ".scale"),
+        shape: vec![planned.shape.get(2).copied().unwrap_or(1)],
+        role: Role::Exact,
+        values: Values {
+            mean,
+            deviation: 0.05 * mean,
+        },
+        ..planned
+    };
+    let values = Values {
+        mean: 0.0,
+        deviation: fill::NVFP4_DEVIATION,
+    };
+    [
+        (Planned { values, ..planned }, TensorType::NVFP4),
+        (scale, TensorType::F32),
+    ]
 }

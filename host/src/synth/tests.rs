@@ -35,26 +35,24 @@ fn the_large_preset_has_the_real_model_s_size() {
 fn small_presets_are_sound() {
     for preset in Preset::all().iter().filter(|preset| preset.name.starts_with("small-")) {
         for mix in Mix::ALL {
-            let gguf = open(&SynthOptions {
+            let options = SynthOptions {
                 mix,
                 ..options(preset.name)
-            });
+            };
+            let synth = Synth::new(&options).expect("plan");
+            let gguf = open(&options);
             assert_eq!(gguf.metadata().require_str("general.architecture"), Ok(preset.arch));
-            for tensor in gguf.tensors() {
-                check_values(preset, &tensor);
+            for (tensor, (planned, ty)) in gguf.tensors().zip(&synth.tensors) {
+                assert_eq!((tensor.name, tensor.ty), (planned.name.as_str(), *ty));
+                assert_eq!(tensor.shape(), planned.shape);
+                check_values(preset, &tensor, planned);
             }
         }
     }
 }
 
-/// Values are finite and of the planned size.
-fn check_values(preset: &Preset, tensor: &sparkinfer_gguf::TensorView<'_>) {
-    let plan = tensors::plan(preset);
-    let planned = plan
-        .iter()
-        .find(|planned| planned.name == tensor.name)
-        .expect("planned");
-    assert_eq!(tensor.shape(), planned.shape);
+/// Values are finite and of the planned size. Of a few values only the mean can be checked.
+fn check_values(preset: &Preset, tensor: &sparkinfer_gguf::TensorView<'_>, planned: &Planned) {
     let values = tensor.dequantize().expect("values");
     let n = values.len() as f64;
     let mean = values.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
@@ -62,7 +60,7 @@ fn check_values(preset: &Preset, tensor: &sparkinfer_gguf::TensorView<'_>) {
     let wanted = f64::from(planned.values.deviation);
     let name = format!("{} {} ({})", preset.name, tensor.name, tensor.ty);
     assert!(
-        (deviation / wanted - 1.0).abs() < 0.2,
+        n < 64.0 || (deviation / wanted - 1.0).abs() < 0.2,
         "{name}: deviation {deviation} instead of {wanted}"
     );
     assert!(
