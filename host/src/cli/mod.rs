@@ -15,6 +15,7 @@ mod output;
 mod perplexity;
 mod progress;
 mod synth;
+mod tokenize;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -41,6 +42,7 @@ enum Command {
     Generate(generate::Arguments),
     Inspect(inspect::Arguments),
     Perplexity(perplexity::Arguments),
+    Tokenize(tokenize::Arguments),
     Kernels(kernels::Arguments),
     Synth(synth::Arguments),
     Doctor(doctor::Arguments),
@@ -61,6 +63,7 @@ pub fn run() -> ExitCode {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Inspect(arguments) => inspect::run(arguments),
         Command::Perplexity(arguments) => perplexity::run(arguments),
+        Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Synth(arguments) => synth::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

@@ -9,13 +9,18 @@ pub fn print(answer: &(impl Display + Serialize), as_json: bool) -> anyhow::Resu
     if as_json {
         print_json(answer)
     } else {
-        Ok(write(&answer.to_string())?)
+        print_text(&answer.to_string())
     }
 }
 
 /// Prints an answer to standard output as indented JSON.
 pub fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
     Ok(write(&serde_json::to_string_pretty(answer)?)?)
+}
+
+/// Prints an answer to standard output that is text already.
+pub fn print_text(text: &str) -> anyhow::Result<()> {
+    Ok(write(text)?)
 }
 
 fn write(text: &str) -> io::Result<()> {

@@ -8,6 +8,7 @@
 mod byte_level;
 mod bytes;
 mod error;
+pub mod listing;
 mod merge;
 mod merges;
 mod metadata;
@@ -319,3 +320,6 @@ fn byte_value(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     u8::from_str_radix(digits, 16).ok()
 }
+
+#[cfg(test)]
+mod tests;
