@@ -20,7 +20,7 @@ mod text;
 
 use anyhow::{Context, Result, bail};
 use files::SourceFile;
-use functions::Function;
+use functions::{Function, Scan};
 use std::path::Path;
 
 /// A breach of a limit.
@@ -51,14 +51,27 @@ pub fn run(root: &Path) -> Result<()> {
     let tables = files::tables(root)?;
     let mut problems = text::check(&files, &tables);
     problems.extend(files::check_readmes(&files));
+    let sources: Vec<&SourceFile> = files.iter().filter(|file| file.is_rust()).collect();
     let mut functions = Vec::new();
-    for file in files.iter().filter(|file| file.is_rust()) {
-        let scan = functions::scan(file).with_context(|| format!("cannot parse {}", file.path))?;
+    for (file, scan) in sources.iter().zip(scan_all(&sources)?) {
         problems.extend(scan.unwraps.iter().map(|line| unwrap_problem(file, *line)));
         functions.extend(scan.functions);
     }
     problems.extend(limits::check(&functions));
     report(&files, &functions, &problems)
+}
+
+/// Scans every file; those of modules that only tests have are taken as tests.
+fn scan_all(files: &[&SourceFile]) -> Result<Vec<Scan>> {
+    let scan = |file: &&SourceFile| functions::scan(file).with_context(|| format!("cannot parse {}", file.path));
+    let mut scans = files.iter().map(scan).collect::<Result<Vec<Scan>>>()?;
+    let modules: Vec<String> = scans.iter().flat_map(|scan| scan.test_modules.clone()).collect();
+    for (file, scan) in files.iter().zip(&mut scans) {
+        if file.is_in(&modules) {
+            scan.mark_as_test();
+        }
+    }
+    Ok(scans)
 }
 
 fn unwrap_problem(file: &SourceFile, line: usize) -> Problem {

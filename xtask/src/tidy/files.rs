@@ -29,6 +29,24 @@ impl SourceFile {
         self.path.starts_with("device/src/")
     }
 
+    /// The folder in which the files of the file's modules are.
+    pub fn module_folder(&self) -> &str {
+        let roots = ["/mod.rs", "/lib.rs", "/main.rs", ".rs"];
+        roots
+            .iter()
+            .find_map(|root| self.path.strip_suffix(root))
+            .unwrap_or(&self.path)
+    }
+
+    /// Whether the file is one of these modules (paths without `.rs`) or below one.
+    pub fn is_in(&self, modules: &[String]) -> bool {
+        let below = |module: &String| self.path.strip_prefix(module.as_str());
+        modules
+            .iter()
+            .filter_map(below)
+            .any(|rest| rest == ".rs" || rest.starts_with('/'))
+    }
+
     /// Whether the whole file is test code, by its place or its name.
     pub fn is_test(&self) -> bool {
         let in_test_folder = self.path.split('/').any(|part| part == "tests" || part == "benches");
@@ -109,6 +127,13 @@ mod tests {
         assert!(file("tests/src/lib.rs").is_test());
         assert!(file("host/src/cpu/tests.rs").is_test());
         assert!(!file("host/src/cpu/latest.rs").is_test());
+    }
+
+    #[test]
+    fn files_belong_to_modules() {
+        let modules = ["host/src/a/fixture".to_owned()];
+        assert!(file("host/src/a/fixture.rs").is_in(&modules) && file("host/src/a/fixture/b.rs").is_in(&modules));
+        assert!(!file("host/src/a/fixtures.rs").is_in(&modules));
     }
 
     #[test]

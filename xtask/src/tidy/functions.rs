@@ -34,6 +34,16 @@ pub struct Scan {
     pub functions: Vec<Function>,
     /// Lines with an `.unwrap()` outside tests.
     pub unwraps: Vec<usize>,
+    /// Modules in files of their own that only tests have (`#[cfg(test)] mod name;`): their paths without `.rs`.
+    pub test_modules: Vec<String>,
+}
+
+impl Scan {
+    /// Takes everything in the file as test code.
+    pub fn mark_as_test(&mut self) {
+        self.functions.iter_mut().for_each(|function| function.test = true);
+        self.unwraps.clear();
+    }
 }
 
 /// Scans one Rust file.
@@ -59,6 +69,7 @@ struct Walk<'a> {
 struct Item {
     test: bool,
     function: Option<(String, Span)>,
+    module: Option<String>,
 }
 
 type Tokens = Peekable<proc_macro2::token_stream::IntoIter>;
@@ -72,16 +83,26 @@ impl Walk<'_> {
         while let Some(token) = tokens.next() {
             match token {
                 TokenTree::Group(group) => nested += self.group(&group, &mut item, test),
-                TokenTree::Punct(punct) if punct.as_char() == ';' => item = Item::default(),
+                TokenTree::Punct(punct) if punct.as_char() == ';' => self.end(std::mem::take(&mut item)),
                 TokenTree::Punct(punct) if punct.as_char() == '#' => item.test |= is_test_attribute(tokens.peek()),
                 TokenTree::Punct(punct) if punct.as_char() == '.' => self.unwrap_call(&mut tokens, test || item.test),
                 TokenTree::Ident(ident) if ident == "fn" => {
                     item.function = name(&mut tokens).map(|name| (name, ident.span()))
                 }
+                TokenTree::Ident(ident) if ident == "mod" => item.module = name(&mut tokens),
                 _ => {}
             }
         }
         nested
+    }
+
+    /// An item without a body ends.
+    fn end(&mut self, item: Item) {
+        if let (true, Some(module)) = (item.test, item.module) {
+            self.found
+                .test_modules
+                .push(format!("{}/{module}", self.file.module_folder()));
+        }
     }
 
     fn group(&mut self, group: &Group, item: &mut Item, test: bool) -> usize {
@@ -205,6 +226,15 @@ mod tests {
             .collect::<Vec<_>>();
         let expected = [("helper", true), ("t", true), ("real", false), ("other", false)];
         assert_eq!(found, expected.map(|(name, test)| (name.to_owned(), test)));
+    }
+
+    #[test]
+    fn modules_of_tests_are_named_by_their_path() {
+        let text = "#[cfg(test)]\nmod fixture;\nmod real;\n#[cfg(test)]\nmod tests { }";
+        for path in ["host/src/a/mod.rs", "host/src/a.rs"] {
+            assert_eq!(scan_text(path, text).test_modules, ["host/src/a/fixture"]);
+        }
+        assert_eq!(scan_text("host/src/lib.rs", text).test_modules, ["host/src/fixture"]);
     }
 
     #[test]
