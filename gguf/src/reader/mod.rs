@@ -17,6 +17,7 @@ mod value;
 mod tests;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 
@@ -135,7 +136,7 @@ impl Gguf {
     }
 
     /// An error about a tensor, naming the file that holds it.
-    pub fn tensor_error(&self, name: &str, problem: impl std::fmt::Display) -> Error {
+    pub fn tensor_error(&self, name: &str, problem: impl fmt::Display) -> Error {
         let shard = self.tensor_index.get(name).map_or(0, |&i| self.tensors[i].shard);
         Error::new(&self.shards[shard].label, ErrorKind::tensor(name, problem.to_string()))
     }
@@ -232,6 +233,15 @@ impl Gguf {
             n_dims: info.n_dims,
             data,
         }
+    }
+}
+
+/// Shows file and sizes, not contents.
+impl fmt::Debug for Gguf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Gguf");
+        shown.field("file", &self.label()).field("keys", &self.metadata().len());
+        shown.field("tensors", &self.tensors.len()).finish_non_exhaustive()
     }
 }
 

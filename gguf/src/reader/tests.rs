@@ -119,7 +119,7 @@ fn folder() -> (tempfile::TempDir, impl Fn(&str, &[u8]) -> PathBuf) {
 
 /// The message for a path, without the folder.
 fn message(path: &std::path::Path) -> String {
-    let text = Gguf::open(path).err().expect("refused").to_string();
+    let text = Gguf::open(path).expect_err("refused").to_string();
     text.replace(&format!("{}/", path.parent().expect("folder").display()), "")
 }
 
