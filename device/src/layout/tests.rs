@@ -17,7 +17,7 @@ fn round_trip<L: WeightLayout>(rows: usize, blocks: usize, seed: u64) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn packing_is_a_bijection(rows in 1usize..40, blocks in 1usize..6, seed: u64) {
