@@ -9,6 +9,7 @@
 //! | `2048 + 8·lane` | two words, one per row: scales of sub-blocks t, t+4 (bits 0, 6), minimums (12, 18), and in bits 24…31 the low (word 0) and high (word 1) byte of the t-th of d[g], dmin[g], d[g+8], dmin[g+8] |
 
 use super::bytes::{set_word, word};
+use super::nibbles::{NIBBLES, word_at};
 use super::{TILE_ROWS, WeightLayout};
 
 /// Tiles of Q4_K: see the table at the head of this file.
@@ -18,12 +19,12 @@ impl Q4KTile {
     /// Bytes of one tile.
     pub const TILE_BYTES: usize = TILE_ROWS * 144;
     /// Offset of the headers in a tile.
-    pub const HEADERS: usize = 2048;
+    pub const HEADERS: usize = NIBBLES;
 }
 
-/// Offset in a tile of the word with columns 64j + 16·half + 4t … +3 of `row`.
-fn quant_word(row: usize, j: usize, half: usize, t: usize) -> usize {
-    512 * j + 16 * (4 * (row & 7) + t) + 4 * (2 * half + (row >> 3))
+/// Offset in a tile of word `i` of the nibbles of `row`.
+fn quant_word(row: usize, i: usize) -> usize {
+    512 * (i / 8) + word_at(row, i / 4 % 2, i % 4)
 }
 
 /// Offset in a tile of the header word of `row` in lane `(row % 8, t)`.
@@ -59,43 +60,61 @@ fn set_scale_min(s: &mut [u8], j: usize, scale: u32, min: u32) {
     }
 }
 
+/// Writes the 16-byte header of a block of `row`: what Q4_K and Q5_K have in common, at the same place in both tiles.
+pub(super) fn put_header(tile: &mut [u8], row: usize, header: &[u8]) {
+    for t in 0..4 {
+        let ((s0, m0), (s1, m1)) = (scale_min(&header[4..], t), scale_min(&header[4..], t + 4));
+        let bits = s0 | s1 << 6 | m0 << 12 | m1 << 18;
+        tile[header_word(row, t)..][..3].copy_from_slice(&bits.to_le_bytes()[..3]);
+    }
+    for which in 0..2 {
+        tile[scale_byte(row, which)] = header[2 * which];
+        tile[scale_byte(row, which) + 4] = header[2 * which + 1];
+    }
+}
+
+/// The inverse of [`put_header`].
+pub(super) fn get_header(tile: &[u8], row: usize, header: &mut [u8]) {
+    header.fill(0);
+    for t in 0..4 {
+        let bits = word(tile, header_word(row, t));
+        set_scale_min(&mut header[4..], t, bits & 63, (bits >> 12) & 63);
+        set_scale_min(&mut header[4..], t + 4, (bits >> 6) & 63, (bits >> 18) & 63);
+    }
+    for which in 0..2 {
+        header[2 * which] = tile[scale_byte(row, which)];
+        header[2 * which + 1] = tile[scale_byte(row, which) + 4];
+    }
+}
+
+/// Writes the 128 bytes of nibbles of a block of `row`: a vector keeps the file's pairing of sub-blocks.
+pub(super) fn put_quants(tile: &mut [u8], row: usize, quants: &[u8]) {
+    for i in 0..32 {
+        set_word(tile, quant_word(row, i), word(quants, 4 * i));
+    }
+}
+
+/// The inverse of [`put_quants`].
+pub(super) fn get_quants(tile: &[u8], row: usize, quants: &mut [u8]) {
+    for i in 0..32 {
+        set_word(quants, 4 * i, word(tile, quant_word(row, i)));
+    }
+}
+
 impl WeightLayout for Q4KTile {
     const NAME: &'static str = "Q4_K tile";
     const GROUP_ROWS: usize = TILE_ROWS;
     const BLOCK_BYTES: usize = 144;
 
-    fn put_block(group: &mut [u8], _blocks: usize, row: usize, b: usize, block: &[u8]) {
+    fn put_block(group: &mut [u8], _tiles: usize, row: usize, b: usize, block: &[u8]) {
         let tile = &mut group[b * Self::TILE_BYTES..][..Self::TILE_BYTES];
-        for i in 0..32 {
-            let (j, half, t) = (i / 8, i / 4 % 2, i % 4);
-            set_word(tile, quant_word(row, j, half, t), word(block, 16 + 4 * i));
-        }
-        for t in 0..4 {
-            let ((s0, m0), (s1, m1)) = (scale_min(&block[4..], t), scale_min(&block[4..], t + 4));
-            let bits = s0 | s1 << 6 | m0 << 12 | m1 << 18;
-            tile[header_word(row, t)..][..3].copy_from_slice(&bits.to_le_bytes()[..3]);
-        }
-        for which in 0..2 {
-            tile[scale_byte(row, which)] = block[2 * which];
-            tile[scale_byte(row, which) + 4] = block[2 * which + 1];
-        }
+        put_header(tile, row, &block[..16]);
+        put_quants(tile, row, &block[16..]);
     }
 
-    fn get_block(group: &[u8], _blocks: usize, row: usize, b: usize, block: &mut [u8]) {
+    fn get_block(group: &[u8], _tiles: usize, row: usize, b: usize, block: &mut [u8]) {
         let tile = &group[b * Self::TILE_BYTES..][..Self::TILE_BYTES];
-        block[..16].fill(0);
-        for i in 0..32 {
-            let (j, half, t) = (i / 8, i / 4 % 2, i % 4);
-            set_word(block, 16 + 4 * i, word(tile, quant_word(row, j, half, t)));
-        }
-        for t in 0..4 {
-            let bits = word(tile, header_word(row, t));
-            set_scale_min(&mut block[4..], t, bits & 63, bits >> 12 & 63);
-            set_scale_min(&mut block[4..], t + 4, bits >> 6 & 63, bits >> 18 & 63);
-        }
-        for which in 0..2 {
-            block[2 * which] = tile[scale_byte(row, which)];
-            block[2 * which + 1] = tile[scale_byte(row, which) + 4];
-        }
+        get_header(tile, row, &mut block[..16]);
+        get_quants(tile, row, &mut block[16..]);
     }
 }

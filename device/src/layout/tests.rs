@@ -6,7 +6,7 @@ use proptest::prelude::*;
 fn round_trip<L: WeightLayout>(rows: usize, blocks: usize, seed: u64) {
     let shape = Shape {
         rows,
-        columns: blocks * TILE_COLUMNS,
+        columns: blocks * L::BLOCK_COLUMNS,
     };
     let file = crate::testing::bytes(seed, shape.file_bytes::<L>());
     let mut packed = vec![0xa5; shape.packed_bytes::<L>()];
@@ -22,9 +22,15 @@ proptest! {
     #[test]
     fn packing_is_a_bijection(rows in 1usize..40, blocks in 1usize..6, seed: u64) {
         round_trip::<Q4KTile>(rows, blocks, seed);
+        round_trip::<Q5KTile>(rows, blocks, seed);
         round_trip::<Q6KTile>(rows, blocks, seed);
         round_trip::<Q4KRow>(rows, blocks, seed);
         round_trip::<Q6KRow>(rows, blocks, seed);
+        round_trip::<Q4_0Tile>(rows, blocks, seed);
+        round_trip::<Q4_1Tile>(rows, blocks, seed);
+        round_trip::<Q5_0Tile>(rows, blocks, seed);
+        round_trip::<Q5_1Tile>(rows, blocks, seed);
+        round_trip::<Q8_0Tile>(rows, blocks, seed);
     }
 }
 
@@ -50,9 +56,15 @@ fn one_bit_for_one<L: WeightLayout>() {
 #[test]
 fn every_bit_has_one_place() {
     one_bit_for_one::<Q4KTile>();
+    one_bit_for_one::<Q5KTile>();
     one_bit_for_one::<Q6KTile>();
     one_bit_for_one::<Q4KRow>();
     one_bit_for_one::<Q6KRow>();
+    one_bit_for_one::<Q4_0Tile>();
+    one_bit_for_one::<Q4_1Tile>();
+    one_bit_for_one::<Q5_0Tile>();
+    one_bit_for_one::<Q5_1Tile>();
+    one_bit_for_one::<Q8_0Tile>();
 }
 
 #[test]
@@ -68,6 +80,7 @@ fn rows_past_the_end_are_zero() {
 
 #[test]
 fn bad_shapes_are_named() {
+    assert!(pack::<Q8_0Tile>(Shape { rows: 16, columns: 96 }, &[0; 16 * 3 * 34], &mut [0; 4352]).is_ok());
     let odd = pack::<Q4KTile>(Shape { rows: 16, columns: 100 }, &[], &mut []).unwrap_err();
     assert_eq!(
         odd.to_string(),

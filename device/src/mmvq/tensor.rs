@@ -1,10 +1,10 @@
 //! Matrix × vector on integer tensor cores, weights in tiles.
 //!
 //! **Computes** `y[r] = Σ_c W[r][c]·x[c]` for r < rows. W lies in tiles of 16 rows × 256 columns
-//! ([`Q4KTile`](crate::layout::Q4KTile), [`Q6KTile`](crate::layout::Q6KTile); tile (group, b) at `(group·blocks + b)·BYTES`), x as 16-bit records
+//! (the layouts of [`layout`](crate::layout) with that name; tile (group, b) at `(group·blocks + b)·BYTES`), x as 16-bit records
 //! ([`Wide`](crate::layout::activation::Wide)), y is f32.
 //!
-//! **Moves** rows·blocks·144 (Q4_K) or ·210 (Q6_K) bytes of weights, once, past L1; each block of threads reads the
+//! **Moves** the file's bytes of W, once, past L1; each block of threads reads the
 //! 2.25 bytes a column of x from L2 once if a warp has one tile of a row, else once a row group.
 //!
 //! **Shape of work**: a warp takes one tile, a block of up to eight warps the tiles of one row group (2,048 columns),
@@ -13,12 +13,16 @@
 //! released as soon as they are. Wins over the dp4a form because eight products of the tensor unit replace some two
 //! hundred dp4a a warp: the arithmetic leaves the critical path.
 //!
-//! **Launch**: [`q4k`], [`q6k`]; columns a multiple of 256; PDL allowed. y must not be read by launches before this one
+//! **Launch**: [`launch`](fn@launch); columns a multiple of the type's block; PDL allowed. y must not be read by launches before this one
 //! that have not ended.
 
 use crate::layout::activation::Wide;
-use crate::tile::{Activation, Q4KTile, Q6KTile, RowSums, Tile, quad_sum};
+use crate::tile::{
+    Activation, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
+};
 use cuda_std::prelude::*;
+#[cfg(not(target_arch = "nvptx64"))]
+use sparkinfer_gguf::types::TensorType;
 
 /// Where a warp stands: a row group, and which of its tiles.
 #[derive(Clone, Copy)]
@@ -147,81 +151,90 @@ unsafe fn multiply<T: Tile>(weights: *const u8, x: *const u8, y: *mut f32, rows:
     }
 }
 
-/// Matrix × vector, Q4_K tiles × 16-bit activations, on tensor cores.
-///
-/// # Safety
-/// The launch is one of [`q4k`]: the pointers cover what the shape says.
-#[kernel(pdl)]
-pub unsafe fn mmvq_q4k_tensor(weights: *const u8, x: *const u8, y: *mut f32, rows: u32, blocks: u32, rounds: u32) {
-    // SAFETY: the launch's contract.
-    unsafe { multiply::<Q4KTile>(weights, x, y, rows, blocks, rounds) }
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $tile:ty, $ty:ident;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            /// The launch is one of [`launch`](fn@launch): the pointers cover what the shape says.
+            #[kernel(pdl)]
+            pub unsafe fn $name(weights: *const u8, x: *const u8, y: *mut f32, rows: u32, blocks: u32, rounds: u32) {
+                // SAFETY: the launch's contract.
+                unsafe { multiply::<$tile>(weights, x, y, rows, blocks, rounds) }
+            }
+        )*
+
+        /// The launch of a type's kernel.
+        #[cfg(not(target_arch = "nvptx64"))]
+        fn prepare_of(ty: TensorType) -> Option<host::Prepare> {
+            match ty {
+                $(TensorType::$ty => Some($name::prepare),)*
+                _ => None,
+            }
+        }
+    };
 }
 
-/// Matrix × vector, Q6_K tiles × 16-bit activations, on tensor cores.
-///
-/// # Safety
-/// The launch is one of [`q6k`]: the pointers cover what the shape says.
-#[kernel(pdl)]
-pub unsafe fn mmvq_q6k_tensor(weights: *const u8, x: *const u8, y: *mut f32, rows: u32, blocks: u32, rounds: u32) {
-    // SAFETY: the launch's contract.
-    unsafe { multiply::<Q6KTile>(weights, x, y, rows, blocks, rounds) }
+kernels! {
+    /// Matrix × vector, Q4_K tiles × 16-bit activations, on tensor cores.
+    mmvq_q4k_tensor = Q4KTile, Q4_K;
+    /// Matrix × vector, Q5_K tiles × 16-bit activations, on tensor cores.
+    mmvq_q5k_tensor = Q5KTile, Q5_K;
+    /// Matrix × vector, Q6_K tiles × 16-bit activations, on tensor cores.
+    mmvq_q6k_tensor = Q6KTile, Q6_K;
+    /// Matrix × vector, Q4_0 tiles × 16-bit activations, on tensor cores.
+    mmvq_q4_0_tensor = Q4_0Tile, Q4_0;
+    /// Matrix × vector, Q4_1 tiles × 16-bit activations, on tensor cores.
+    mmvq_q4_1_tensor = Q4_1Tile, Q4_1;
+    /// Matrix × vector, Q5_0 tiles × 16-bit activations, on tensor cores.
+    mmvq_q5_0_tensor = Q5_0Tile, Q5_0;
+    /// Matrix × vector, Q5_1 tiles × 16-bit activations, on tensor cores.
+    mmvq_q5_1_tensor = Q5_1Tile, Q5_1;
+    /// Matrix × vector, Q8_0 tiles × 16-bit activations, on tensor cores.
+    mmvq_q8_0_tensor = Q8_0Tile, Q8_0;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-mod launch {
-    use super::{RowSums, mmvq_q4k_tensor, mmvq_q6k_tensor};
+mod host {
+    use super::{RowSums, prepare_of};
     use crate::layout::Shape;
     use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
+    use cuda_std::DevicePtr;
     use cuda_std::launch::{LaunchConfig, PreparedLaunch};
+    use sparkinfer_gguf::types::TensorType;
 
-    /// Warps of a block for rows of `blocks` tiles: as few rounds as eight warps allow, shared evenly.
-    pub fn warps(blocks: u32) -> u32 {
-        blocks.div_ceil(blocks.div_ceil(RowSums::WARPS))
+    pub(super) type Prepare =
+        fn(LaunchConfig, DevicePtr<u8>, DevicePtr<u8>, DevicePtr<f32>, u32, u32, u32) -> PreparedLaunch;
+
+    /// Warps of a block for rows of `tiles` tiles: as few rounds as eight warps allow, shared evenly.
+    pub fn warps(tiles: u32) -> u32 {
+        tiles.div_ceil(tiles.div_ceil(RowSums::WARPS))
     }
 
-    /// Grid, block and shared memory, and the counts that the kernel takes: rows, blocks of a row, rounds.
-    fn config(kernel: &'static str, shape: Shape, max_blocks: u32) -> Result<(LaunchConfig, [u32; 3]), ShapeError> {
+    /// Tiles of type `ty` × 16-bit records, on at most `max_blocks` blocks.
+    ///
+    /// # Errors
+    /// A type that has no tiles, no rows, or columns that are no multiple of the type's block.
+    pub fn launch(ty: TensorType, shape: Shape, o: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
+        let kernel = "mmvq_tensor";
+        let refuse = || ShapeError::new(kernel, format!("weights of type {ty}, which has no tiles"));
+        let prepare = prepare_of(ty).ok_or_else(refuse)?;
         let rows = count(kernel, "rows", shape.rows)?;
-        let blocks = multiple(kernel, shape.columns, 256)? / 256;
+        let tiles = multiple(kernel, shape.columns, ty.block_len())?.div_ceil(256);
         let grid = rows.div_ceil(16).min(max_blocks.max(1));
-        let config = LaunchConfig::new(grid, 32 * warps(blocks))
+        let config = LaunchConfig::new(grid, 32 * warps(tiles))
             .shared(2 * RowSums::BYTES)
             .pdl(true);
-        Ok((config, [rows, blocks, blocks.div_ceil(RowSums::WARPS)]))
-    }
-
-    /// Q4_K tiles × 16-bit records, on at most `max_blocks` blocks.
-    ///
-    /// # Errors
-    /// When there are no rows, or the columns are no multiple of 256.
-    pub fn q4k(shape: Shape, operands: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
-        let (config, [rows, blocks, rounds]) = config("mmvq_q4k_tensor", shape, max_blocks)?;
-        Ok(mmvq_q4k_tensor::prepare(
+        Ok(prepare(
             config,
-            operands.weights,
-            operands.x,
-            operands.y,
+            o.weights,
+            o.x,
+            o.y,
             rows,
-            blocks,
-            rounds,
-        ))
-    }
-
-    /// Q6_K tiles × 16-bit records, on at most `max_blocks` blocks.
-    ///
-    /// # Errors
-    /// When there are no rows, or the columns are no multiple of 256.
-    pub fn q6k(shape: Shape, operands: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
-        let (config, [rows, blocks, rounds]) = config("mmvq_q6k_tensor", shape, max_blocks)?;
-        Ok(mmvq_q6k_tensor::prepare(
-            config,
-            operands.weights,
-            operands.x,
-            operands.y,
-            rows,
-            blocks,
-            rounds,
+            tiles,
+            tiles.div_ceil(RowSums::WARPS),
         ))
     }
 
@@ -235,4 +248,4 @@ mod launch {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use launch::{q4k, q6k, warps};
+pub use host::{launch, warps};

@@ -17,14 +17,17 @@
 //! Load the tile before `pdl::wait()`, the activation after it.
 
 mod activation;
+mod nibbles;
 mod q4k;
 mod q6k;
 mod reduce;
+mod small;
 
 pub use activation::{Activation, Split};
-pub use q4k::Q4KTile;
+pub use q4k::{KScales, KTile, Q4KTile, Q5KTile};
 pub use q6k::Q6KTile;
 pub use reduce::{RowSums, quad_sum};
+pub use small::{Q4_0Tile, Q4_1Tile, Q5_0Tile, Q5_1Tile, Q8_0Tile, SmallTile};
 
 /// A lane's share of 16 rows × 256 columns of weights.
 pub trait Tile: Copy {

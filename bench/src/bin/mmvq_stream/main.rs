@@ -1,6 +1,6 @@
 //! How close the quantised matrix × vector kernels come to the memory's speed.
 //!
-//! For Q4_K and Q6_K with rows of 2,048 columns: the dp4a and the tensor-core form, and a plain streaming read of the same
+//! For quantised rows of 2,048 columns: the tensor-core form, for Q4_K and Q6_K the dp4a form too, and a plain streaming read of the same
 //! buffer, interleaved in one process over a sweep of grids; medians and spreads, as a table and as JSON. Before anything
 //! is timed the products are compared with f64. With `--chain` also a sequence of dependent launches as decode has them,
 //! as a graph with and without programmatic dependent launch.
@@ -66,10 +66,10 @@ fn main() -> Result<()> {
 
 fn one_format(gpu: &Gpu, options: &Options, format: &'static workload::Format) -> Result<Value> {
     let work = Workload::new(gpu, format, options.rows)?;
-    let error = work.check(gpu)?;
+    let errors = work.check(gpu)?;
     let measured = measure::sweep(gpu, &work, options.repeats)?;
-    report::print(format.name, error, &measured);
-    let mut result = report::json(format.name, error, &measured);
+    report::print(format.name, &errors, &measured);
+    let mut result = report::json(format.name, &errors, &measured);
     if options.chain {
         let chains = chain::measure(gpu, &work, options.repeats)?;
         report::print_chains(&chains);

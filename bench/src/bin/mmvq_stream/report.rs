@@ -28,11 +28,10 @@ fn best(settings: &[Setting]) -> Vec<&Setting> {
 }
 
 /// One line for the best setting of each kernel.
-pub fn print(format: &str, errors: [f64; 2], settings: &[Setting]) {
-    println!(
-        "{format}: relative error against f64: dp4a {:.1e}, tensor {:.1e}",
-        errors[0], errors[1]
-    );
+pub fn print(format: &str, errors: &[(&'static str, f64)], settings: &[Setting]) {
+    for (kernel, error) in errors {
+        println!("{format}, {kernel}: off by {error:.1e} of the results' size against f64");
+    }
     println!("| kernel | blocks × threads | GB/s (median) | spread | of streaming |\n|---|---|---|---|---|");
     let best = best(settings);
     let stream = best.first().map_or(f64::NAN, |s| s.bandwidth());
@@ -47,7 +46,7 @@ pub fn print(format: &str, errors: [f64; 2], settings: &[Setting]) {
 }
 
 /// All settings, and the best of each kernel.
-pub fn json(format: &str, errors: [f64; 2], settings: &[Setting]) -> Value {
+pub fn json(format: &str, errors: &[(&'static str, f64)], settings: &[Setting]) -> Value {
     let one = |s: &Setting| {
         json!({
             "kernel": s.name, "blocks": s.blocks, "threads": s.threads, "bytes": s.bytes,
@@ -62,7 +61,7 @@ pub fn json(format: &str, errors: [f64; 2], settings: &[Setting]) -> Value {
         .collect();
     json!({
         "format": format,
-        "relative_error": { "dp4a": errors[0], "tensor": errors[1] },
+        "relative_error": errors.iter().map(|(kernel, e)| json!({ "kernel": kernel, "error": e })).collect::<Vec<_>>(),
         "best": best,
         "settings": settings.iter().map(one).collect::<Vec<_>>(),
     })

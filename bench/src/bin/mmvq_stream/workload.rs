@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use cuda_std::launch::{Launcher, PreparedLaunch};
 use sparkinfer::cuda::{Buffer, Gpu};
 use sparkinfer_device::layout::activation::{Narrow, Wide};
-use sparkinfer_device::layout::{Q4KRow, Q4KTile, Q6KRow, Q6KTile, Shape, WeightLayout, pack};
+use sparkinfer_device::layout::{Q4KRow, Q4KTile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout, pack};
 use sparkinfer_device::mmvq::{Operands, dp4a, reference, tensor};
 use sparkinfer_device::shape::ShapeError;
 use sparkinfer_device::testing::{floats, matrix, rms};
@@ -20,13 +20,12 @@ const CHECKED_ROWS: usize = 256;
 type Pack = fn(Shape, &[u8]) -> Result<Vec<u8>>;
 type Prepare = fn(Shape, Operands, u32) -> Result<PreparedLaunch, ShapeError>;
 
-/// A weight type with its two kernels.
+/// A weight type with its kernels.
 pub struct Format {
     pub name: &'static str,
     ty: TensorType,
-    block_bytes: usize,
     tensor: (Pack, Prepare),
-    dp4a: (Pack, Prepare),
+    dp4a: Option<(Pack, Prepare)>,
 }
 
 /// What is measured.
@@ -34,16 +33,26 @@ pub const FORMATS: &[Format] = &[
     Format {
         name: "Q4_K",
         ty: TensorType::Q4_K,
-        block_bytes: 144,
-        tensor: (packed::<Q4KTile>, tensor::q4k),
-        dp4a: (packed::<Q4KRow>, dp4a::q4k),
+        tensor: (packed::<Q4KTile>, |s, o, n| tensor::launch(TensorType::Q4_K, s, o, n)),
+        dp4a: Some((packed::<Q4KRow>, dp4a::q4k)),
     },
     Format {
         name: "Q6_K",
         ty: TensorType::Q6_K,
-        block_bytes: 210,
-        tensor: (packed::<Q6KTile>, tensor::q6k),
-        dp4a: (packed::<Q6KRow>, dp4a::q6k),
+        tensor: (packed::<Q6KTile>, |s, o, n| tensor::launch(TensorType::Q6_K, s, o, n)),
+        dp4a: Some((packed::<Q6KRow>, dp4a::q6k)),
+    },
+    Format {
+        name: "Q5_K",
+        ty: TensorType::Q5_K,
+        tensor: (packed::<Q5KTile>, |s, o, n| tensor::launch(TensorType::Q5_K, s, o, n)),
+        dp4a: None,
+    },
+    Format {
+        name: "Q8_0",
+        ty: TensorType::Q8_0,
+        tensor: (packed::<Q8_0Tile>, |s, o, n| tensor::launch(TensorType::Q8_0, s, o, n)),
+        dp4a: None,
     },
 ];
 
@@ -66,7 +75,7 @@ pub struct Product {
 /// Everything of one weight type.
 pub struct Workload {
     pub shape: Shape,
-    pub products: [Product; 2],
+    pub products: Vec<Product>,
     row_bytes: usize,
     y: Buffer<f32>,
 }
@@ -91,13 +100,14 @@ impl Workload {
         };
         let (wide, narrow) = (Wide::quantize(&x), Narrow::quantize(&x));
         let (wide_x, narrow_x) = (Wide::dequantize(&wide, COLUMNS), Narrow::dequantize(&narrow, COLUMNS));
+        let mut products = vec![product("tensor", format.tensor, wide, wide_x)?];
+        if let Some(dp4a) = format.dp4a {
+            products.push(product("dp4a", dp4a, narrow, narrow_x)?);
+        }
         Ok(Self {
             shape: Shape { rows, columns: COLUMNS },
-            products: [
-                product("dp4a", format.dp4a, narrow, narrow_x)?,
-                product("tensor", format.tensor, wide, wide_x)?,
-            ],
-            row_bytes: COLUMNS / 256 * format.block_bytes,
+            products,
+            row_bytes: COLUMNS / format.ty.block_len() * format.ty.block_bytes(),
             y: Buffer::zeroed(gpu.stream(), rows)?,
         })
     }
@@ -109,7 +119,7 @@ impl Workload {
 
     /// The buffer that the streaming read goes over.
     pub fn stream_buffer(&self) -> &Buffer<u8> {
-        &self.products[1].weights
+        &self.products[0].weights
     }
 
     /// The product of `rows` rows from `first` on.
@@ -127,10 +137,10 @@ impl Workload {
         )?)
     }
 
-    /// Compares both products with f64: the largest error of each, relative to the results' root mean square.
-    pub fn check(&self, gpu: &Gpu) -> Result<[f64; 2]> {
-        let mut errors = [0f64; 2];
-        for (product, worst) in self.products.iter().zip(&mut errors) {
+    /// Compares the products with f64: the largest error of each, relative to the results' root mean square.
+    pub fn check(&self, gpu: &Gpu) -> Result<Vec<(&'static str, f64)>> {
+        let mut errors = Vec::new();
+        for product in &self.products {
             gpu.launch(&self.launch(product, 0, self.shape.rows, u32::MAX)?)?;
             let mut got = vec![0f32; CHECKED_ROWS];
             self.y
@@ -138,8 +148,9 @@ impl Workload {
                 .context("reading the product back")?;
             let difference = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs();
             let largest = got.iter().zip(&product.want).map(difference).fold(0f64, f64::max);
-            *worst = largest / rms(&product.want);
-            ensure!(*worst < 2e-5, "{}: the product is wrong by {worst:e}", product.name);
+            let error = largest / rms(&product.want);
+            ensure!(error < 2e-5, "{}: the product is wrong by {error:e}", product.name);
+            errors.push((product.name, error));
         }
         Ok(errors)
     }

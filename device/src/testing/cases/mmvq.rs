@@ -1,18 +1,20 @@
-//! Matrix × vector, both forms of both types, against f64 over the very weights and activations.
+//! Matrix × vector, both forms, every type, against f64 over the very weights and activations.
 //!
 //! The quantised activations are the reference's input, so what remains is the rounding of f32 sums: some 2⁻²⁰ of
 //! Σ|w·x|, whose size is the root mean square of the results up to a factor.
 
 use crate::layout::activation::{Narrow, Wide};
-use crate::layout::{Q4KRow, Q4KTile, Q6KRow, Q6KTile, Shape, WeightLayout, pack};
+use crate::layout::{
+    Q4_0Tile, Q4_1Tile, Q4KRow, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout,
+    pack,
+};
 use crate::mmvq::{Operands, dp4a, reference, tensor};
 use crate::shape::ShapeError;
-use crate::testing::{Case, Machine, Random, floats, q4_k_rows, q6_k_rows, rms, within};
+use crate::testing::{Case, Machine, Matrix, Random, floats, matrix, rms, within};
 use cuda_std::launch::PreparedLaunch;
-use sparkinfer_gguf::dequant::dequantize_row;
 use sparkinfer_gguf::types::TensorType;
 
-type Prepare = fn(Shape, Operands, u32) -> Result<PreparedLaunch, ShapeError>;
+type Prepare<'a> = &'a dyn Fn(Shape, Operands, u32) -> Result<PreparedLaunch, ShapeError>;
 
 /// An activation as a kernel takes it, and the vector that it stands for.
 struct Input {
@@ -36,25 +38,16 @@ fn narrow(x: &[f32]) -> Input {
     }
 }
 
-fn rows<L: WeightLayout>(seed: u64, blocks: usize) -> (TensorType, Vec<u8>) {
-    match L::BLOCK_BYTES {
-        144 => (TensorType::Q4_K, q4_k_rows(seed, blocks)),
-        _ => (TensorType::Q6_K, q6_k_rows(seed, blocks)),
-    }
-}
-
 fn product<L: WeightLayout>(
     machine: &mut dyn Machine,
-    seed: u64,
+    (ty, seed): (TensorType, u64),
     shape: Shape,
     input: fn(&[f32]) -> Input,
     prepare: Prepare,
 ) -> Result<f64, String> {
-    let (ty, file) = rows::<L>(seed, shape.rows * shape.blocks());
-    let mut values = vec![0f32; shape.rows * shape.columns];
-    dequantize_row(ty, &file, &mut values).map_err(|e| e.to_string())?;
-    let mut packed = vec![0; shape.packed_bytes::<L>()];
-    pack::<L>(shape, &file, &mut packed).map_err(|e| e.to_string())?;
+    let Matrix { bytes, values } = matrix(ty, seed, shape.rows * shape.columns)?;
+    let mut packed = vec![0xa5; shape.packed_bytes::<L>()];
+    pack::<L>(shape, &bytes, &mut packed).map_err(|e| e.to_string())?;
     let x = input(&floats(seed ^ 1, shape.columns, 1.0));
     let want = reference(&values, &x.values);
     let y = machine.output::<f32>(shape.rows)?;
@@ -70,51 +63,68 @@ fn product<L: WeightLayout>(
     within("y", &got, &want, |_| allowed)
 }
 
-/// Up to 70 rows of `columns`, or of 256 … 2,816 where it is 0.
-fn shape(seed: u64, columns: usize) -> Shape {
+/// Up to 70 rows of `columns`, or of up to 2,816 where it is 0: a multiple of the type's block.
+fn shape(seed: u64, ty: TensorType, columns: usize) -> Shape {
     let mut random = Random::new(seed ^ 2);
-    let columns = if columns == 0 {
-        256 * (1 + random.below(11))
-    } else {
-        columns
-    };
+    let any = ty.block_len() * (1 + random.below(2816 / ty.block_len()));
     Shape {
         rows: 1 + random.below(70),
-        columns,
+        columns: if columns == 0 { any } else { columns },
     }
 }
 
+fn on_tensor_cores<L: WeightLayout>(
+    machine: &mut dyn Machine,
+    seed: u64,
+    ty: TensorType,
+    columns: usize,
+) -> Result<f64, String> {
+    let prepare = |shape, operands, max_blocks| tensor::launch(ty, shape, operands, max_blocks);
+    product::<L>(machine, (ty, seed), shape(seed, ty, columns), wide, &prepare)
+}
+
+fn by_dp4a<L: WeightLayout>(
+    machine: &mut dyn Machine,
+    seed: u64,
+    ty: TensorType,
+    columns: usize,
+    prepare: fn(Shape, Operands, u32) -> Result<PreparedLaunch, ShapeError>,
+) -> Result<f64, String> {
+    product::<L>(machine, (ty, seed), shape(seed, ty, columns), narrow, &prepare)
+}
+
+macro_rules! tensor {
+    ($name:literal, $layout:ident, $ty:ident, $columns:literal) => {
+        Case {
+            name: $name,
+            run: |m, seed| on_tensor_cores::<$layout>(m, seed, TensorType::$ty, $columns),
+        }
+    };
+}
+
+macro_rules! dp4a {
+    ($name:literal, $layout:ident, $ty:ident, $columns:literal, $prepare:path) => {
+        Case {
+            name: $name,
+            run: |m, seed| by_dp4a::<$layout>(m, seed, TensorType::$ty, $columns, $prepare),
+        }
+    };
+}
+
 pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "mmvq_q4k_tensor/any",
-        run: |m, seed| product::<Q4KTile>(m, seed, shape(seed, 0), wide, tensor::q4k),
-    },
-    Case {
-        name: "mmvq_q4k_tensor/2048",
-        run: |m, seed| product::<Q4KTile>(m, seed, shape(seed, 2048), wide, tensor::q4k),
-    },
-    Case {
-        name: "mmvq_q6k_tensor/any",
-        run: |m, seed| product::<Q6KTile>(m, seed, shape(seed, 0), wide, tensor::q6k),
-    },
-    Case {
-        name: "mmvq_q6k_tensor/2048",
-        run: |m, seed| product::<Q6KTile>(m, seed, shape(seed, 2048), wide, tensor::q6k),
-    },
-    Case {
-        name: "mmvq_q4k_dp4a/any",
-        run: |m, seed| product::<Q4KRow>(m, seed, shape(seed, 0), narrow, dp4a::q4k),
-    },
-    Case {
-        name: "mmvq_q4k_dp4a_2048",
-        run: |m, seed| product::<Q4KRow>(m, seed, shape(seed, 2048), narrow, dp4a::q4k),
-    },
-    Case {
-        name: "mmvq_q6k_dp4a/any",
-        run: |m, seed| product::<Q6KRow>(m, seed, shape(seed, 0), narrow, dp4a::q6k),
-    },
-    Case {
-        name: "mmvq_q6k_dp4a_2048",
-        run: |m, seed| product::<Q6KRow>(m, seed, shape(seed, 2048), narrow, dp4a::q6k),
-    },
+    tensor!("mmvq_q4k_tensor/any", Q4KTile, Q4_K, 0),
+    tensor!("mmvq_q4k_tensor/2048", Q4KTile, Q4_K, 2048),
+    tensor!("mmvq_q5k_tensor/any", Q5KTile, Q5_K, 0),
+    tensor!("mmvq_q6k_tensor/any", Q6KTile, Q6_K, 0),
+    tensor!("mmvq_q6k_tensor/2048", Q6KTile, Q6_K, 2048),
+    tensor!("mmvq_q4_0_tensor", Q4_0Tile, Q4_0, 0),
+    tensor!("mmvq_q4_1_tensor", Q4_1Tile, Q4_1, 0),
+    tensor!("mmvq_q5_0_tensor", Q5_0Tile, Q5_0, 0),
+    tensor!("mmvq_q5_0_tensor/704", Q5_0Tile, Q5_0, 704),
+    tensor!("mmvq_q5_1_tensor", Q5_1Tile, Q5_1, 0),
+    tensor!("mmvq_q8_0_tensor", Q8_0Tile, Q8_0, 0),
+    dp4a!("mmvq_q4k_dp4a/any", Q4KRow, Q4_K, 0, dp4a::q4k),
+    dp4a!("mmvq_q4k_dp4a_2048", Q4KRow, Q4_K, 2048, dp4a::q4k),
+    dp4a!("mmvq_q6k_dp4a/any", Q6KRow, Q6_K, 0, dp4a::q6k),
+    dp4a!("mmvq_q6k_dp4a_2048", Q6KRow, Q6_K, 2048, dp4a::q6k),
 ];

@@ -35,6 +35,10 @@ tests! {
     embed: "embed_", 20;
     gemv: "gemv_", 16;
     mmvq_q4k_tensor: "mmvq_q4k_tensor", 16;
+    mmvq_small_tensor: "mmvq_q4_", 12;
+    mmvq_small_five_tensor: "mmvq_q5_", 12;
+    mmvq_q8_0_tensor: "mmvq_q8_0", 16;
+    mmvq_q5k_tensor: "mmvq_q5k", 16;
     mmvq_q6k_tensor: "mmvq_q6k_tensor", 16;
     mmvq_q4k_dp4a: "mmvq_q4k_dp4a", 16;
     mmvq_q6k_dp4a: "mmvq_q6k_dp4a", 16;
