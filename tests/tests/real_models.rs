@@ -22,13 +22,20 @@ fn reference(asset: &str) -> Json {
 }
 
 fn ids(json: &Json) -> Vec<u32> {
-    json.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    json.as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect()
 }
 
 /// Follows one prompt's reference text. Returns how often the second choice was taken.
 fn follow(engine: &mut dyn Engine, tokenizer: &Tokenizer, prompt: &Json) -> usize {
     let text = prompt["prompt"].as_str().unwrap();
-    let options = EncodeOptions { add_special: true, parse_special: true };
+    let options = EncodeOptions {
+        add_special: true,
+        parse_special: true,
+    };
     let tokens = tokenizer.encode(text, options).unwrap();
     assert_eq!(tokens.len() as u64, prompt["prompt_tokens"].as_u64().unwrap(), "{text}");
     let (expected, second) = (ids(&prompt["ids"]), ids(&prompt["second"]));
@@ -38,7 +45,10 @@ fn follow(engine: &mut dyn Engine, tokenizer: &Tokenizer, prompt: &Json) -> usiz
     for (step, &token) in expected.iter().enumerate() {
         if found != token {
             let gap = prompt["gap"][step].as_f64().unwrap();
-            assert!(gap < NEAR_TIE && found == second[step], "{text:?}, step {step}: {found}, not {token}, gap {gap}");
+            assert!(
+                gap < NEAR_TIE && found == second[step],
+                "{text:?}, step {step}: {found}, not {token}, gap {gap}"
+            );
             seconds += 1;
         }
         found = argmax(engine.decode(token).unwrap());
@@ -47,15 +57,23 @@ fn follow(engine: &mut dyn Engine, tokenizer: &Tokenizer, prompt: &Json) -> usiz
 }
 
 fn check(asset: &str, options: &CpuOptions) {
-    let Some(path) = Asset::named(asset).unwrap().get() else { return };
+    let Some(path) = Asset::named(asset).unwrap().get() else {
+        return;
+    };
     let gguf = Gguf::open(&path).unwrap();
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
     let mut engine = CpuEngine::new(&gguf, &ModelSpec::from_gguf(&gguf).unwrap(), options).unwrap();
     let reference = reference(asset);
     let prompts = reference["prompts"].as_array().unwrap();
     assert!(prompts.len() >= 6);
-    let seconds: usize = prompts.iter().map(|prompt| follow(&mut engine, &tokenizer, prompt)).sum();
-    println!("{asset}: {} prompts of 32 tokens, {seconds} near ties fell the other way", prompts.len());
+    let seconds: usize = prompts
+        .iter()
+        .map(|prompt| follow(&mut engine, &tokenizer, prompt))
+        .sum();
+    println!(
+        "{asset}: {} prompts of 32 tokens, {seconds} near ties fell the other way",
+        prompts.len()
+    );
 }
 
 #[test]

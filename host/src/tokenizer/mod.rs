@@ -2,7 +2,7 @@
 //!
 //! Three kinds of model turn text into ids: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`)
 //! and BPE over characters (`gemma4`). Around them all is the same: special tokens are found
-//! first ([`special`]), the text between them goes to the model, and beginning- and end-of-sequence
+//! first, the text between them goes to the model, and beginning- and end-of-sequence
 //! tokens are added if asked for. Results are llama.cpp's.
 
 mod byte_level;
