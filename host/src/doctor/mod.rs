@@ -85,15 +85,14 @@ pub struct Choice {
 impl Report {
     /// Looks, and measures each usable GPU for some milliseconds.
     pub fn new() -> Self {
-        let probed = cuda::probe();
-        let choice = choose(probed.as_deref().map_err(ToString::to_string));
+        let gpus: Vec<_> = cuda::probe().unwrap_or_default().iter().map(GpuReport::new).collect();
         Self {
             driver: cuda::driver_version().map(|version| format!("CUDA {version}")).into(),
-            gpus: probed.unwrap_or_default().iter().map(GpuReport::new).collect(),
+            choice: choose(cuda::select(None).map_err(|error| error.to_string()), &gpus),
+            gpus,
             kernels: cuda::MODULES.iter().map(KernelsReport::new).collect(),
             device_compiler: cuda::DEVICE_COMPILER.into(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
-            choice,
         }
     }
 }
@@ -133,25 +132,29 @@ impl KernelsReport {
     }
 }
 
-/// The rule of `--device auto`: the first GPU that the kernels run on, else the CPU.
-fn choose(probed: Result<&[DeviceInfo], String>) -> Choice {
-    let cpu = |why: String| Choice {
+/// The rule of `--device auto`: the first GPU that is new enough, if the kernels load there; else the CPU.
+fn choose(selected: Result<DeviceInfo, String>, gpus: &[GpuReport]) -> Choice {
+    let cpu = |why: &str| Choice {
         device: "cpu".to_owned(),
-        why,
+        why: why.to_owned(),
     };
-    let devices = match probed {
-        Ok(devices) => devices,
-        Err(reason) => return cpu(reason),
+    let number = match selected {
+        Ok(device) => device.ordinal,
+        Err(reason) => return cpu(&reason),
     };
-    let Some(device) = devices.iter().find(|device| device.is_supported()) else {
-        return cpu("no GPU here is new enough for the kernels".to_owned());
-    };
-    if let Err(reason) = cuda::DEVICE_COMPILER {
-        return cpu(format!("the program was built without GPU kernels: {reason}"));
-    }
-    Choice {
-        device: format!("cuda:{}", device.ordinal),
-        why: format!("{} is the first usable GPU", device.name),
+    match gpus.iter().find(|gpu| gpu.number == number) {
+        Some(GpuReport {
+            kernels: Finding::Missing(reason),
+            ..
+        }) => cpu(reason),
+        Some(gpu) => Choice {
+            device: format!("cuda:{number}"),
+            why: format!(
+                "{} is the first usable GPU; a model that it cannot take runs on the CPU",
+                gpu.name
+            ),
+        },
+        None => cpu("the GPU went away"),
     }
 }
 
@@ -159,9 +162,36 @@ fn choose(probed: Result<&[DeviceInfo], String>) -> Choice {
 mod tests {
     use super::*;
 
+    fn gpu(number: u32, kernels: Finding) -> GpuReport {
+        GpuReport {
+            number,
+            name: format!("GPU {number}"),
+            capability: "9.0".into(),
+            multiprocessors: 1,
+            memory_bytes: 1,
+            kernels,
+            measured_bandwidth: None,
+            nominal_bandwidth: None,
+        }
+    }
+
+    fn device(ordinal: u32) -> DeviceInfo {
+        DeviceInfo {
+            ordinal,
+            name: format!("GPU {ordinal}"),
+            capability: (9, 0),
+            memory_bytes: 1,
+            multiprocessors: 1,
+            l2_bytes: 1,
+            shared_bytes: 1,
+            memory_clock_khz: 0,
+            memory_bus_bits: 0,
+        }
+    }
+
     #[test]
     fn without_a_driver_the_cpu_is_chosen_and_the_reason_kept() {
-        let choice = choose(Err("no NVIDIA driver found".to_owned()));
+        let choice = choose(Err("no NVIDIA driver found".to_owned()), &[]);
         assert_eq!(
             choice,
             Choice {
@@ -169,7 +199,17 @@ mod tests {
                 why: "no NVIDIA driver found".into()
             }
         );
-        assert_eq!(choose(Ok(&[])).device, "cpu");
+    }
+
+    #[test]
+    fn the_selected_gpu_is_chosen_if_the_kernels_load_there() {
+        let gpus = [
+            gpu(0, Finding::Missing("too old".into())),
+            gpu(1, Finding::Found("sm_90".into())),
+        ];
+        assert_eq!(choose(Ok(device(1)), &gpus).device, "cuda:1");
+        let refused = choose(Ok(device(0)), &gpus);
+        assert_eq!((refused.device.as_str(), refused.why.as_str()), ("cpu", "too old"));
     }
 
     #[test]
