@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod engine;
 pub mod exp;
 pub mod generate;
+pub mod gpu;
 pub mod inspect;
 pub mod kernels;
 pub mod load;

@@ -191,14 +191,13 @@ impl<'m> CpuEngine<'m> {
 
 fn describe(spec: &ModelSpec, options: &CpuOptions, pool: &Pool) -> Description {
     let memory = spec.memory(options.kv);
-    let name = spec.name.as_deref().unwrap_or("unnamed");
     let arithmetic = match options.numerics {
         Numerics::Reference => "f32 reference arithmetic",
         Numerics::Practical => "8-bit activations",
     };
     let plural = if pool.threads() == 1 { "" } else { "s" };
     Description {
-        model: format!("{name} ({})", spec.architecture),
+        model: spec.title(),
         device: format!(
             "CPU, {} thread{plural}, {}, {arithmetic}",
             pool.threads(),

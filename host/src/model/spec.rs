@@ -201,6 +201,11 @@ impl ModelSpec {
         }
     }
 
+    /// The model as people are told: its name and its architecture.
+    pub fn title(&self) -> String {
+        format!("{} ({})", self.name.as_deref().unwrap_or("unnamed"), self.architecture)
+    }
+
     /// Every attention part, in the order of the layers: each has its own cache.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.layers
