@@ -163,6 +163,9 @@ pub struct Pinned<T: Pod> {
     _context: Arc<Context>,
 }
 
+// SAFETY: it owns its allocation, which belongs to the process and no thread.
+unsafe impl<T: Pod> Send for Pinned<T> {}
+
 impl<T: Pod> Pinned<T> {
     /// `len` zeros.
     ///

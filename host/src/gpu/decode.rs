@@ -1,16 +1,16 @@
 //! The decode step of a fused model as a plan: six launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
-use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use sparkinfer_device::decode::attention::{AttentionBuffers, AttentionPlan, AttentionShape, attention};
 use sparkinfer_device::decode::advance::advance;
 use sparkinfer_device::decode::ahead::Ahead;
 use sparkinfer_device::decode::down::down_residual;
 use sparkinfer_device::decode::gateup::{ExpertShape, GateUp, topk_gateup};
-use sparkinfer_device::decode::head::{Best, HeadShape, head_argmax};
+use sparkinfer_device::decode::head::{HeadShape, head_argmax};
 use sparkinfer_device::decode::norm_qkv::{QkvShape, norm_qkv};
 use sparkinfer_device::decode::o_proj::o_proj_residual;
 use sparkinfer_device::decode::router::norm_router;
+use sparkinfer_device::decode::rope::Pairing;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
 
@@ -181,7 +181,7 @@ pub fn most_candidates(multiprocessors: u32) -> usize {
 /// # Errors
 /// A shape that the attention kernels do not take.
 pub fn attention_workspace(spec: &ModelSpec, model: &FusedModel, multiprocessors: u32) -> Result<usize> {
-    let shapes = model.layers.iter().map(|(part, _)| {
+    let mut shapes = model.layers.iter().map(|(part, _)| {
         let shape = AttentionShape { page_stride: page_stride(part), ..attention_constants(spec, part) };
         AttentionPlan::new(shape, part.spec.head_dim as u32, multiprocessors).map(|plan| plan.workspace_floats())
     });
@@ -204,8 +204,8 @@ fn attention_constants(spec: &ModelSpec, part: &FusedAttention) -> AttentionShap
         kv_heads: attention.kv_heads as u32,
         rotated: attention.rope.dims as u32,
         pairing: match attention.rope.layout {
-            RopeLayout::Halves => sparkinfer_device::decode::rope::Pairing::Halves.id(),
-            RopeLayout::Interleaved => sparkinfer_device::decode::rope::Pairing::Neighbours.id(),
+            RopeLayout::Halves => Pairing::Halves as u32,
+            RopeLayout::Interleaved => Pairing::Neighbours as u32,
         },
         window: attention.window.unwrap_or(0) as u32,
         page_stride: 0,

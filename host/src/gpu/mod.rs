@@ -18,5 +18,8 @@ pub mod pages;
 pub mod plan;
 pub mod weights;
 
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests;
+
 pub use backend::{Backend, DeviceError};
 pub use engine::{GpuEngine, Needs, needs};
