@@ -5,6 +5,8 @@ use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
 use crate::cpu::{CpuEngine, CpuOptions, OpenError};
 use crate::device::DeviceChoice;
 use crate::engine::Engine;
+use crate::gpu::cuda::CudaDevice;
+use crate::gpu::{DeviceError, GpuEngine};
 use crate::model::ModelSpec;
 use crate::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use sparkinfer_gguf::Gguf;
@@ -125,18 +127,46 @@ impl Model {
         Ok(self.tokenizer.encode_chat(&text)?)
     }
 
-    /// An engine with an empty sequence, on the device that `options` choose.
+    /// An engine with an empty sequence, on the device that `options` choose. `progress` is told the bytes of weights
+    /// brought to a GPU so far, and their sum.
     ///
     /// # Errors
     /// A device that cannot be used, or no room for the context.
-    pub fn engine(&self, options: &EngineOptions) -> Result<Box<dyn Engine + '_>, LoadError> {
+    pub fn engine(
+        &self,
+        options: &EngineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Box<dyn Engine + '_>, LoadError> {
         match options.device {
-            DeviceChoice::Auto | DeviceChoice::Cpu => Ok(Box::new(self.cpu_engine(options)?)),
-            device => Err(LoadError::Device {
+            DeviceChoice::Cpu => Ok(Box::new(self.cpu_engine(options)?)),
+            // The reference arithmetic is the CPU's.
+            DeviceChoice::Auto if options.exact => Ok(Box::new(self.cpu_engine(options)?)),
+            device if options.exact => Err(LoadError::Device {
                 device,
-                reason: "this build has no GPU engine yet".to_owned(),
+                reason: "it has no reference arithmetic".to_owned(),
             }),
+            DeviceChoice::Cuda(number) => {
+                let engine = self.gpu_engine(Some(number), options.context, progress);
+                let refused = |reason: DeviceError| LoadError::Device { device: options.device, reason: reason.0 };
+                Ok(Box::new(engine.map_err(refused)?))
+            }
+            DeviceChoice::Auto => match self.gpu_engine(None, options.context, progress) {
+                Ok(engine) => Ok(Box::new(engine)),
+                Err(reason) => {
+                    tracing::info!(%reason, "using the CPU");
+                    Ok(Box::new(self.cpu_engine(options)?))
+                }
+            },
         }
+    }
+
+    fn gpu_engine(
+        &self,
+        number: Option<u32>,
+        context: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<GpuEngine<CudaDevice>, DeviceError> {
+        GpuEngine::load(CudaDevice::open(number)?, &self.gguf, &self.spec, context, progress)
     }
 
     fn cpu_engine(&self, options: &EngineOptions) -> Result<CpuEngine<'_>, OpenError> {
@@ -153,15 +183,6 @@ impl Model {
     }
 }
 
-/// Why GPU `number` cannot be used: what the driver says, else that there is no engine for it.
-fn no_gpu_engine(number: u32) -> String {
-    let usable = crate::cuda::select(Some(number));
-    usable.map_or_else(
-        |error| error.to_string(),
-        |_| "this build has no GPU engine yet".to_owned(),
-    )
-}
-
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests {
     use super::*;
@@ -176,7 +197,7 @@ mod tests {
     #[test]
     fn the_bundled_model_gets_an_engine() {
         let model = Model::open(None).unwrap();
-        let engine = model.engine(&OPTIONS).unwrap();
+        let engine = model.engine(&OPTIONS, &mut |_, _| {}).unwrap();
         assert_eq!((engine.context(), engine.vocab_size()), (16, 4096));
     }
 
@@ -187,7 +208,7 @@ mod tests {
             device: DeviceChoice::Cuda(7),
             ..OPTIONS
         };
-        let error = model.engine(&options).err().map(|error| error.to_string()).unwrap();
+        let error = model.engine(&options, &mut |_, _| {}).err().map(|error| error.to_string()).unwrap();
         assert!(
             error.starts_with("cuda:7 cannot be used: ") && error.ends_with("use --device cpu"),
             "{error}"

@@ -147,7 +147,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let bar = LoadBar::start(&arguments.model_name(), arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;
     let request = arguments.request(&model, &prompt, sampling)?;
-    let mut engine = arguments.engine(&model, &request)?;
+    let mut engine = arguments.engine(&model, &request, &mut |done, all| bar.set(done, all))?;
     drop(bar);
     let load_seconds = started.elapsed().as_secs_f64();
     let mut text = TokenText::new(&model.tokenizer);
@@ -198,17 +198,23 @@ impl Arguments {
         })
     }
 
-    fn engine<'m>(&self, model: &'m Model, request: &Request) -> anyhow::Result<Box<dyn Engine + 'm>> {
+    fn engine<'m>(
+        &self,
+        model: &'m Model,
+        request: &Request,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> anyhow::Result<Box<dyn Engine + 'm>> {
         let requested = self.ctx.map(|tokens| tokens as usize);
         let prompt = request.prompt_ids.len();
         let context = context::choose(requested, prompt, request.limit, model.spec.context_length)?;
         let threads = self.threads.map(usize::from);
-        Ok(model.engine(&EngineOptions {
+        let options = EngineOptions {
             device: self.device,
             context,
             threads,
             exact: false,
-        })?)
+        };
+        Ok(model.engine(&options, progress)?)
     }
 
     /// The JSON object, or the line's end on a terminal; then the statistics.

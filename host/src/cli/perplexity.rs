@@ -83,7 +83,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let model = Model::open(arguments.model.as_deref())?;
     let tokens = model.text_ids(&text)?;
     let window = arguments.ctx as usize;
-    let mut engine = model.engine(&arguments.engine_options())?;
+    let mut engine = model.engine(&arguments.engine_options(), &mut |_, _| {})?;
     let bos = model.tokenizer.bos().filter(|_| model.tokenizer.adds_bos());
     let bar = WindowBar::start(tokens.len() / window, arguments.quiet);
     let started = Instant::now();

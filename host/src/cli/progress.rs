@@ -19,6 +19,16 @@ impl LoadBar {
         bar.enable_steady_tick(Duration::from_millis(100));
         Self(bar)
     }
+
+    /// `done` of `all` bytes have been brought to the device.
+    pub fn set(&self, done: u64, all: u64) {
+        if self.0.length() != Some(all) {
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}");
+            self.0.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            self.0.set_length(all);
+        }
+        self.0.set_position(done);
+    }
 }
 
 impl Drop for LoadBar {

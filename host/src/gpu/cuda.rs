@@ -2,13 +2,11 @@
 
 use std::cell::RefCell;
 
+use cuda_std::DevicePtr;
 use cuda_std::launch::{Launcher, PreparedLaunch};
 
 use super::backend::{Backend, DeviceError, Fill, HostVisible, Memory, Result};
-use crate::cuda::{Buffer, Event, Gpu, Graph, Pinned, download, upload};
-
-/// Pieces of staging memory: one is filled while the others are copied.
-const STAGING_PIECES: usize = 3;
+use crate::cuda::{Buffer, Gpu, Graph, Pinned, Staging};
 
 /// A GPU, ready to run the embedded kernels.
 pub struct CudaDevice {
@@ -22,8 +20,9 @@ impl CudaDevice {
     /// # Errors
     /// No driver, no usable GPU, or no kernels in this program, in one line.
     pub fn open(ordinal: Option<u32>) -> Result<Self> {
-        let gpu = Gpu::open(ordinal).map_err(DeviceError::new)?;
-        Ok(Self { gpu, staging: RefCell::new(Staging::default()) })
+        let gpu = Gpu::open(ordinal)?;
+        let staging = RefCell::new(Staging::new(gpu.context())?);
+        Ok(Self { gpu, staging })
     }
 
     /// The GPU.
@@ -32,34 +31,9 @@ impl CudaDevice {
     }
 }
 
-/// Page-locked pieces that copies start from, reused in turn.
-#[derive(Default)]
-struct Staging {
-    pieces: Vec<Piece>,
-    next: usize,
-}
-
-struct Piece {
-    memory: Pinned<u8>,
-    /// Behind the last copy from it.
-    copied: Event,
-}
-
-impl Staging {
-    /// A piece of at least `bytes` bytes that no copy reads any more.
-    fn free_piece(&mut self, gpu: &Gpu, bytes: usize) -> crate::cuda::Result<&mut Piece> {
-        let slot = self.next % STAGING_PIECES;
-        self.next += 1;
-        if slot == self.pieces.len() {
-            let piece = Piece { memory: Pinned::zeroed(gpu.context(), bytes)?, copied: Event::new()? };
-            self.pieces.push(piece);
-        }
-        let piece = &mut self.pieces[slot];
-        piece.copied.synchronize()?;
-        if piece.memory.len() < bytes {
-            piece.memory = Pinned::zeroed(gpu.context(), bytes)?;
-        }
-        Ok(piece)
+impl From<crate::cuda::Error> for DeviceError {
+    fn from(error: crate::cuda::Error) -> Self {
+        Self::new(error)
     }
 }
 
@@ -95,49 +69,44 @@ impl Backend for CudaDevice {
     }
 
     fn memory(&self) -> Result<(u64, u64)> {
-        let (free, total) = self.gpu.context().free_bytes().map_err(DeviceError::new)?;
+        let (free, total) = self.gpu.context().free_bytes()?;
         Ok((free as u64, total as u64))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        let buffer = Buffer::zeroed(self.gpu.stream(), bytes).map_err(DeviceError::new)?;
-        Ok(Box::new(CudaMemory(buffer)))
+        Ok(Box::new(CudaMemory(Buffer::zeroed(self.gpu.stream(), bytes)?)))
     }
 
     fn host_visible(&self, words: usize) -> Result<Box<dyn HostVisible>> {
-        Ok(Box::new(Pinned::<u64>::zeroed(self.gpu.context(), words).map_err(DeviceError::new)?))
+        Ok(Box::new(Pinned::<u64>::zeroed(self.gpu.context(), words)?))
     }
 
     fn upload(&self, address: u64, bytes: usize, fill: Fill<'_>) -> Result<()> {
-        let mut staging = self.staging.borrow_mut();
-        let piece = staging.free_piece(&self.gpu, bytes).map_err(DeviceError::new)?;
-        fill(&mut piece.memory.as_mut_slice()[..bytes])?;
-        upload(self.gpu.stream(), address, &piece.memory, bytes).map_err(DeviceError::new)?;
-        piece.copied.record(self.gpu.stream()).map_err(DeviceError::new)
+        self.staging.borrow_mut().upload(self.gpu.stream(), DevicePtr::from_raw(address), bytes, fill)
     }
 
     fn download(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        download(self.gpu.stream(), address, bytes).map_err(DeviceError::new)
+        Ok(self.gpu.stream().download(DevicePtr::from_raw(address), bytes)?)
     }
 
     fn run(&self, launches: &[PreparedLaunch]) -> Result<()> {
-        launches.iter().try_for_each(|launch| self.gpu.launch(launch)).map_err(DeviceError::new)
+        Ok(launches.iter().try_for_each(|launch| self.gpu.launch(launch))?)
     }
 
     fn record(&self, launches: &[PreparedLaunch]) -> Result<Graph> {
         let record = || launches.iter().try_for_each(|launch| self.gpu.launch(launch));
-        Graph::capture(self.gpu.stream(), record).map_err(DeviceError::new)
+        Ok(Graph::capture(self.gpu.stream(), record)?)
     }
 
     fn replay(&self, recording: &Graph) -> Result<()> {
-        recording.launch(self.gpu.stream()).map_err(DeviceError::new)
+        Ok(recording.launch(self.gpu.stream())?)
     }
 
     fn check(&self) -> Result<()> {
-        self.gpu.stream().is_idle().map(|_| ()).map_err(DeviceError::new)
+        Ok(self.gpu.stream().is_idle().map(|_| ())?)
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.gpu.stream().synchronize().map_err(DeviceError::new)
+        Ok(self.gpu.stream().synchronize()?)
     }
 }
