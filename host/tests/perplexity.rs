@@ -5,7 +5,7 @@ mod common;
 
 use common::{data, misused, refused, run_well};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// The first `bytes` bytes of the held-out text, which are ASCII.
@@ -17,7 +17,7 @@ fn excerpt(bytes: usize) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-fn measure(path: &PathBuf, arguments: &[&str]) -> Value {
+fn measure(path: &Path, arguments: &[&str]) -> Value {
     let path = path.to_str().expect("the path is UTF-8");
     let said = run_well(&[&["perplexity", "--json", "--file", path], arguments].concat());
     serde_json::from_str(&said.out).expect("the output is JSON")
