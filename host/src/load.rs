@@ -3,6 +3,7 @@
 use crate::bundled;
 use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
 use crate::cpu::{CpuEngine, CpuOptions, OpenError};
+use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::engine::Engine;
 use crate::gpu::cuda::CudaDevice;
@@ -147,17 +148,31 @@ impl Model {
             }),
             DeviceChoice::Cuda(number) => {
                 let engine = self.gpu_engine(Some(number), options.context, progress);
-                let refused = |reason: DeviceError| LoadError::Device { device: options.device, reason: reason.0 };
+                let refused = |reason: DeviceError| LoadError::Device {
+                    device: options.device,
+                    reason: reason.0,
+                };
                 Ok(Box::new(engine.map_err(refused)?))
             }
-            DeviceChoice::Auto => match self.gpu_engine(None, options.context, progress) {
-                Ok(engine) => Ok(Box::new(engine)),
-                Err(reason) => {
-                    tracing::info!(%reason, "using the CPU");
-                    Ok(Box::new(self.cpu_engine(options)?))
-                }
+            DeviceChoice::Auto => self.automatic(options, progress),
+        }
+    }
+
+    /// The first usable GPU's engine, else the CPU's. A GPU that is there but does not take the model is worth a
+    /// warning, a machine without one is not.
+    fn automatic(
+        &self,
+        options: &EngineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Box<dyn Engine + '_>, LoadError> {
+        match cuda::select(None) {
+            Err(reason) => tracing::info!(%reason, "using the CPU"),
+            Ok(gpu) => match self.gpu_engine(None, options.context, progress) {
+                Ok(engine) => return Ok(Box::new(engine)),
+                Err(reason) => tracing::warn!(%reason, gpu = gpu.name, "using the CPU, not the GPU"),
             },
         }
+        Ok(Box::new(self.cpu_engine(options)?))
     }
 
     fn gpu_engine(
@@ -208,7 +223,11 @@ mod tests {
             device: DeviceChoice::Cuda(7),
             ..OPTIONS
         };
-        let error = model.engine(&options, &mut |_, _| {}).err().map(|error| error.to_string()).unwrap();
+        let error = model
+            .engine(&options, &mut |_, _| {})
+            .err()
+            .map(|error| error.to_string())
+            .unwrap();
         assert!(
             error.starts_with("cuda:7 cannot be used: ") && error.ends_with("use --device cpu"),
             "{error}"

@@ -82,7 +82,9 @@ impl Backend for CudaDevice {
     }
 
     fn upload(&self, address: u64, bytes: usize, fill: Fill<'_>) -> Result<()> {
-        self.staging.borrow_mut().upload(self.gpu.stream(), DevicePtr::from_raw(address), bytes, fill)
+        self.staging
+            .borrow_mut()
+            .upload(self.gpu.stream(), DevicePtr::from_raw(address), bytes, fill)
     }
 
     fn download(&self, address: u64, bytes: &mut [u8]) -> Result<()> {

@@ -1,16 +1,16 @@
 //! The decode step of a fused model as a plan: six launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
-use sparkinfer_device::decode::attention::{AttentionBuffers, AttentionPlan, AttentionShape, attention};
 use sparkinfer_device::decode::advance::advance;
 use sparkinfer_device::decode::ahead::Ahead;
+use sparkinfer_device::decode::attention::{AttentionBuffers, AttentionPlan, AttentionShape, attention};
 use sparkinfer_device::decode::down::down_residual;
 use sparkinfer_device::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use sparkinfer_device::decode::head::{HeadShape, head_argmax};
 use sparkinfer_device::decode::norm_qkv::{QkvShape, norm_qkv};
 use sparkinfer_device::decode::o_proj::o_proj_residual;
-use sparkinfer_device::decode::router::norm_router;
 use sparkinfer_device::decode::rope::Pairing;
+use sparkinfer_device::decode::router::norm_router;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
 
@@ -60,7 +60,8 @@ impl DecodeParts<'_> {
         let mut plan = DecodePlan::default();
         self.embedding(&mut plan.body)?;
         for (layer, (attention, experts)) in self.model.layers.iter().enumerate() {
-            self.attention(&mut plan.body, layer, attention).map_err(DeviceError::new)?;
+            self.attention(&mut plan.body, layer, attention)
+                .map_err(DeviceError::new)?;
             self.experts(&mut plan.body, layer, experts).map_err(DeviceError::new)?;
         }
         self.head(&mut plan).map_err(DeviceError::new)?;
@@ -77,7 +78,11 @@ impl DecodeParts<'_> {
 
     fn matrix(&self, tiled: &Tiled) -> Matrix {
         let groups = tiled.rows.div_ceil(16);
-        Matrix { tiles: self.at(tiled.offset), groups, kind: tile_kind(tiled.form) as u32 }
+        Matrix {
+            tiles: self.at(tiled.offset),
+            groups,
+            kind: tile_kind(tiled.form) as u32,
+        }
     }
 
     fn embedding(&self, plan: &mut Plan) -> Result<()> {
@@ -89,7 +94,12 @@ impl DecodeParts<'_> {
         };
         let rows = self.at(self.model.embedding);
         let launch = sparkinfer_device::embed::launch(table.ty, rows, shape, b.state.cast(), b.x, 1);
-        plan.push("embed", None, table.row_bytes() as u64, launch.map_err(DeviceError::new)?);
+        plan.push(
+            "embed",
+            None,
+            table.row_bytes() as u64,
+            launch.map_err(DeviceError::new)?,
+        );
         Ok(())
     }
 
@@ -97,13 +107,27 @@ impl DecodeParts<'_> {
         let (b, spec) = (self.buffers, &part.spec);
         let columns = self.spec.embedding_length as u32;
         let matrices = part.qkv.each_ref().map(|tiled| self.matrix(tiled));
-        let shape = QkvShape { matrices, columns, eps: self.spec.norm_eps, ahead: Ahead::NONE };
+        let shape = QkvShape {
+            matrices,
+            columns,
+            eps: self.spec.norm_eps,
+            ahead: Ahead::NONE,
+        };
         let bytes = part.qkv.iter().map(|tiled| tiled.expert_bytes).sum();
         let qkv = norm_qkv(b.x, self.at(part.norm), DevicePtr::null(), b.qkv, shape)?;
         plan.push("norm_qkv", Some(layer), bytes, qkv);
 
-        let attend = AttentionPlan::new(attention_shape(self.spec, part, b), spec.head_dim as u32, self.multiprocessors)?;
-        plan.push("attention", Some(layer), 0, attention(&attend, self.attention_buffers(layer, part)));
+        let attend = AttentionPlan::new(
+            attention_shape(self.spec, part, b),
+            spec.head_dim as u32,
+            self.multiprocessors,
+        )?;
+        plan.push(
+            "attention",
+            Some(layer),
+            0,
+            attention(&attend, self.attention_buffers(layer, part)),
+        );
 
         let width = (spec.heads * spec.head_dim) as u32;
         let output = self.matrix(&part.output);
@@ -137,13 +161,27 @@ impl DecodeParts<'_> {
         let route = norm_router(router, b.x_mid, norm, b.router, experts, columns, eps, Ahead::NONE)?;
         plan.push("router", Some(layer), moe.router.matrix.bytes(), route);
 
-        let shape =
-            ExpertShape { experts, used: moe.used as u32, columns, ff: moe.width as u32, eps, reserved: 0 };
-        let weights =
-            GateUp { gate: self.matrix(&part.gate), up: self.matrix(&part.up), down: Ahead::NONE };
+        let shape = ExpertShape {
+            experts,
+            used: moe.used as u32,
+            columns,
+            ff: moe.width as u32,
+            eps,
+            reserved: 0,
+        };
+        let weights = GateUp {
+            gate: self.matrix(&part.gate),
+            up: self.matrix(&part.up),
+            down: Ahead::NONE,
+        };
         let used = moe.used as u64;
         let gate_up = topk_gateup(b.x_mid, norm, b.router, b.hidden, weights, shape)?;
-        plan.push("gate_up", Some(layer), used * (part.gate.expert_bytes + part.up.expert_bytes), gate_up);
+        plan.push(
+            "gate_up",
+            Some(layer),
+            used * (part.gate.expert_bytes + part.up.expert_bytes),
+            gate_up,
+        );
 
         let down = down_residual(b.hidden, b.router, b.x_mid, b.x, self.matrix(&part.down), shape)?;
         plan.push("down", Some(layer), used * part.down.expert_bytes, down);
@@ -160,9 +198,22 @@ impl DecodeParts<'_> {
         };
         let blocks = self.head_blocks();
         let matrix = self.matrix(output);
-        let head = head_argmax(b.x, self.at(self.model.output_norm), b.logits, b.best, matrix, shape, blocks)?;
+        let head = head_argmax(
+            b.x,
+            self.at(self.model.output_norm),
+            b.logits,
+            b.best,
+            matrix,
+            shape,
+            blocks,
+        )?;
         plan.head.push("head", None, output.expert_bytes, head);
-        plan.advance.push("advance", None, 0, advance(b.best, blocks, b.state, b.ring, b.ring_length)?);
+        plan.advance.push(
+            "advance",
+            None,
+            0,
+            advance(b.best, blocks, b.state, b.ring, b.ring_length)?,
+        );
         Ok(())
     }
 
@@ -182,10 +233,15 @@ pub fn most_candidates(multiprocessors: u32) -> usize {
 /// A shape that the attention kernels do not take.
 pub fn attention_workspace(spec: &ModelSpec, model: &FusedModel, multiprocessors: u32) -> Result<usize> {
     let mut shapes = model.layers.iter().map(|(part, _)| {
-        let shape = AttentionShape { page_stride: page_stride(part), ..attention_constants(spec, part) };
+        let shape = AttentionShape {
+            page_stride: page_stride(part),
+            ..attention_constants(spec, part)
+        };
         AttentionPlan::new(shape, part.spec.head_dim as u32, multiprocessors).map(|plan| plan.workspace_floats())
     });
-    shapes.try_fold(0, |most, floats| floats.map(|floats| most.max(floats))).map_err(DeviceError::new)
+    shapes
+        .try_fold(0, |most, floats| floats.map(|floats| most.max(floats)))
+        .map_err(DeviceError::new)
 }
 
 /// Elements of one page of a layer's keys, and of its values.
@@ -194,7 +250,10 @@ pub fn page_stride(part: &FusedAttention) -> u32 {
 }
 
 fn attention_shape(spec: &ModelSpec, part: &FusedAttention, buffers: &StepBuffers) -> AttentionShape {
-    AttentionShape { page_stride: buffers.page_stride, ..attention_constants(spec, part) }
+    AttentionShape {
+        page_stride: buffers.page_stride,
+        ..attention_constants(spec, part)
+    }
 }
 
 fn attention_constants(spec: &ModelSpec, part: &FusedAttention) -> AttentionShape {

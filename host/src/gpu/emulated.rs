@@ -17,7 +17,9 @@ pub struct Emulated {
 impl Emulated {
     /// A device that runs the threads of a launch in the order that `seed` says.
     pub fn with_seed(seed: u64) -> Self {
-        Self { emulator: Emulator::with_seed(seed) }
+        Self {
+            emulator: Emulator::with_seed(seed),
+        }
     }
 }
 
@@ -57,7 +59,9 @@ impl Backend for Emulated {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
-        Ok(Box::new(EmulatedMemory(emu::Buffer::zeroed(bytes.next_multiple_of(256)))))
+        Ok(Box::new(EmulatedMemory(emu::Buffer::zeroed(
+            bytes.next_multiple_of(256),
+        ))))
     }
 
     fn host_visible(&self, words: usize) -> Result<Box<dyn HostVisible>> {
@@ -75,11 +79,17 @@ impl Backend for Emulated {
     }
 
     fn run(&self, launches: &[PreparedLaunch]) -> Result<()> {
-        launches.iter().try_for_each(|launch| self.emulator.launch(launch)).map_err(DeviceError::new)
+        launches
+            .iter()
+            .try_for_each(|launch| self.emulator.launch(launch))
+            .map_err(DeviceError::new)
     }
 
     fn record(&self, launches: &[PreparedLaunch]) -> Result<Self::Recording> {
-        launches.iter().try_for_each(PreparedLaunch::check).map_err(DeviceError::new)?;
+        launches
+            .iter()
+            .try_for_each(PreparedLaunch::check)
+            .map_err(DeviceError::new)?;
         Ok(launches.to_vec())
     }
 

@@ -91,7 +91,11 @@ fn layout(
 /// A model that the GPU's kernels do not take, saying what of it.
 pub fn needs(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Needs, DeviceError> {
     let (map, _, sizes) = layout(spec, context, multiprocessors)?;
-    Ok(Needs { weights: map.bytes(), cache: sizes.cache_bytes(), scratch: sizes.scratch_bytes() })
+    Ok(Needs {
+        weights: map.bytes(),
+        cache: sizes.cache_bytes(),
+        scratch: sizes.scratch_bytes(),
+    })
 }
 
 impl<B: Backend> GpuEngine<B> {
@@ -109,15 +113,26 @@ impl<B: Backend> GpuEngine<B> {
     ) -> Result<Self, DeviceError> {
         let multiprocessors = backend.multiprocessors();
         let (map, model, sizes) = layout(spec, context, multiprocessors)?;
-        let needs = Needs { weights: map.bytes(), cache: sizes.cache_bytes(), scratch: sizes.scratch_bytes() };
+        let needs = Needs {
+            weights: map.bytes(),
+            cache: sizes.cache_bytes(),
+            scratch: sizes.scratch_bytes(),
+        };
         check_room(&backend, &needs, context, spec)?;
         let weights = map.upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
         let buffers = StepBuffers::allocate(&backend, &sizes)?;
-        let parts =
-            DecodeParts { spec, model: &model, weights: weights.address(), buffers: &buffers, multiprocessors };
+        let parts = DecodeParts {
+            spec,
+            model: &model,
+            weights: weights.address(),
+            buffers: &buffers,
+            multiprocessors,
+        };
         let plan = parts.plan()?;
         let body = backend.record(&plan.body.launches())?;
-        let whole = [&plan.body, &plan.head, &plan.advance].map(|part| part.launches()).concat();
+        let whole = [&plan.body, &plan.head, &plan.advance]
+            .map(|part| part.launches())
+            .concat();
         let step = backend.record(&whole)?;
         Ok(Self {
             description: Description {
@@ -153,10 +168,13 @@ impl<B: Backend> GpuEngine<B> {
 
     /// Makes room for `tokens` tokens in all and tells the device its pages.
     fn reserve(&mut self, tokens: usize) -> Result<(), DeviceError> {
-        self.sequence.reserve(&mut self.pool, tokens).map_err(DeviceError::new)?;
+        self.sequence
+            .reserve(&mut self.pool, tokens)
+            .map_err(DeviceError::new)?;
         let pages = self.sequence.pages();
         if pages.len() > self.uploaded_pages {
-            self.backend.write(self.buffers.page_table.as_raw(), bytemuck::cast_slice(pages))?;
+            self.backend
+                .write(self.buffers.page_table.as_raw(), bytemuck::cast_slice(pages))?;
         }
         self.uploaded_pages = pages.len();
         Ok(())
@@ -164,8 +182,14 @@ impl<B: Backend> GpuEngine<B> {
 
     fn set_state(&self, token: u32) -> Result<(), DeviceError> {
         let position = self.sequence.len() as u32;
-        let state = StepState { token, position, step: self.emitted, ..StepState::default() };
-        self.backend.write(self.buffers.state.as_raw(), bytemuck::bytes_of(&state))
+        let state = StepState {
+            token,
+            position,
+            step: self.emitted,
+            ..StepState::default()
+        };
+        self.backend
+            .write(self.buffers.state.as_raw(), bytemuck::bytes_of(&state))
     }
 
     /// Runs a step for `token`, with logits or without.
@@ -182,7 +206,8 @@ impl<B: Backend> GpuEngine<B> {
     }
 
     fn read_logits(&mut self) -> Result<&[f32], DeviceError> {
-        self.backend.download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
+        self.backend
+            .download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
         Ok(&self.logits)
     }
 

@@ -92,7 +92,11 @@ impl FusedModel {
         if spec.embedding.table.scale.is_some() || spec.embedding.table.bias.is_some() {
             return refuse("the embedding has a second scale or a bias");
         }
-        let layers = spec.layers.iter().map(|layer| fused_layer(layer, map)).collect::<Result<_>>()?;
+        let layers = spec
+            .layers
+            .iter()
+            .map(|layer| fused_layer(layer, map))
+            .collect::<Result<_>>()?;
         Ok(Self {
             embedding: map.matrix(&spec.embedding.table.matrix, Form::File),
             layers,
@@ -110,14 +114,21 @@ fn fused_layer(layer: &Layer, map: &mut WeightMap) -> Result<(FusedAttention, Fu
         (Operation::Attention(attention), Operation::Moe(moe)) => {
             plain_residual(first)?;
             plain_residual(second)?;
-            Ok((fused_attention(&first.norm, attention, map)?, fused_experts(&second.norm, moe, map)?))
+            Ok((
+                fused_attention(&first.norm, attention, map)?,
+                fused_experts(&second.norm, moe, map)?,
+            ))
         }
         _ => refuse("a layer other than attention and a mixture of experts"),
     }
 }
 
 fn plain_residual(part: &Part) -> Result<()> {
-    if part.post_norm.is_some() { refuse("a norm behind an operation") } else { Ok(()) }
+    if part.post_norm.is_some() {
+        refuse("a norm behind an operation")
+    } else {
+        Ok(())
+    }
 }
 
 fn fused_attention(norm: &Vector, spec: &Attention, map: &mut WeightMap) -> Result<FusedAttention> {
@@ -146,7 +157,10 @@ fn fused_experts(norm: &Vector, spec: &Moe, map: &mut WeightMap) -> Result<Fused
         return refuse(format!("{} has a bias or a second scale", spec.router.matrix.tensor));
     }
     if spec.router.matrix.ty != sparkinfer_gguf::TensorType::F32 {
-        return refuse(format!("{} is {}, not F32", spec.router.matrix.tensor, spec.router.matrix.ty));
+        return refuse(format!(
+            "{} is {}, not F32",
+            spec.router.matrix.tensor, spec.router.matrix.ty
+        ));
     }
     Ok(FusedExperts {
         norm: map.vector(norm),
@@ -163,7 +177,10 @@ fn tiled_rows(linear: &Linear, map: &mut WeightMap) -> Result<Tiled> {
     if linear.matrix.rows.is_multiple_of(16) {
         tiled(linear, map)
     } else {
-        refuse(format!("{} has {} rows, no multiple of 16", linear.matrix.tensor, linear.matrix.rows))
+        refuse(format!(
+            "{} has {} rows, no multiple of 16",
+            linear.matrix.tensor, linear.matrix.rows
+        ))
     }
 }
 
@@ -173,7 +190,10 @@ fn tiled(linear: &Linear, map: &mut WeightMap) -> Result<Tiled> {
         return refuse(format!("{} has a second scale or a bias", matrix.tensor));
     }
     let Some(form) = Form::tiled(matrix) else {
-        return refuse(format!("{} is {}: only Q4_K and Q6_K have tiles", matrix.tensor, matrix.ty));
+        return refuse(format!(
+            "{} is {}: only Q4_K and Q6_K have tiles",
+            matrix.tensor, matrix.ty
+        ));
     };
     Ok(Tiled {
         offset: map.matrix(matrix, form),

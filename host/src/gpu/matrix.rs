@@ -66,7 +66,10 @@ impl Form {
 }
 
 fn shape(matrix: &Matrix) -> Shape {
-    Shape { rows: matrix.rows, columns: matrix.cols }
+    Shape {
+        rows: matrix.rows,
+        columns: matrix.cols,
+    }
 }
 
 fn pack_groups<L: WeightLayout>(matrix: &Matrix, expert: &[u8], first: usize, out: &mut [u8]) -> Result<()> {
@@ -82,7 +85,15 @@ mod tests {
     use super::*;
 
     fn matrix(ty: TensorType, rows: usize, cols: usize) -> Matrix {
-        Matrix { tensor: "w".into(), ty, cols, rows, first_row: 0, expert_rows: rows, experts: 1 }
+        Matrix {
+            tensor: "w".into(),
+            ty,
+            cols,
+            rows,
+            first_row: 0,
+            expert_rows: rows,
+            experts: 1,
+        }
     }
 
     #[test]

@@ -33,7 +33,10 @@ impl PagePool {
     /// A pool of `pages` free pages, numbered from 0; low numbers are handed out first.
     pub fn new(pages: usize) -> Self {
         let last = u32::try_from(pages).unwrap_or(u32::MAX);
-        Self { references: vec![0; last as usize], free: (0..last).rev().collect() }
+        Self {
+            references: vec![0; last as usize],
+            free: (0..last).rev().collect(),
+        }
     }
 
     /// Pages that nobody holds.
@@ -125,7 +128,10 @@ impl Sequence {
         let shared = self.shared_tail(pool).filter(|_| tokens > self.len);
         let wanted = missing + usize::from(shared.is_some());
         if wanted > pool.free_pages() {
-            return Err(OutOfPages { wanted, free: pool.free_pages() });
+            return Err(OutOfPages {
+                wanted,
+                free: pool.free_pages(),
+            });
         }
         let copy = shared.and_then(|slot| {
             let (from, to) = (self.pages[slot], pool.take()?);
@@ -147,7 +153,12 @@ impl Sequence {
     /// Counts `tokens` more tokens as written; room must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.len += tokens;
-        debug_assert!(self.len <= self.capacity(), "{} tokens in {} slots", self.len, self.capacity());
+        debug_assert!(
+            self.len <= self.capacity(),
+            "{} tokens in {} slots",
+            self.len,
+            self.capacity()
+        );
     }
 
     /// Forgets all tokens from `len` on and gives back the pages that become empty.
@@ -203,7 +214,11 @@ mod tests {
         let mut second = first.fork(&mut pool, 70);
         assert_eq!(second.reserve(&mut pool, 71), Ok(Some(PageCopy { from: 1, to: 2 })));
         assert_eq!(second.pages(), [0, 2]);
-        assert_eq!(first.reserve(&mut pool, 71), Ok(None), "the page is the first one's alone again");
+        assert_eq!(
+            first.reserve(&mut pool, 71),
+            Ok(None),
+            "the page is the first one's alone again"
+        );
     }
 
     proptest! {

@@ -25,7 +25,12 @@ pub struct Plan {
 impl Plan {
     /// Appends a launch that reads `bytes` bytes of weights.
     pub fn push(&mut self, name: &'static str, layer: Option<usize>, bytes: u64, launch: PreparedLaunch) {
-        self.stages.push(Stage { name, layer, launch, bytes });
+        self.stages.push(Stage {
+            name,
+            layer,
+            launch,
+            bytes,
+        });
     }
 
     /// The launches alone, as a backend takes them.

@@ -29,8 +29,17 @@ pub struct DeviceMatrix {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Key {
-    Matrix { tensor: String, first_row: usize, rows: usize, form: Form },
-    Vector { tensor: String, first: usize, len: usize },
+    Matrix {
+        tensor: String,
+        first_row: usize,
+        rows: usize,
+        form: Form,
+    },
+    Vector {
+        tensor: String,
+        first: usize,
+        len: usize,
+    },
     Values(String),
 }
 
@@ -63,12 +72,25 @@ impl WeightMap {
     pub fn matrix(&mut self, matrix: &Matrix, form: Form) -> u64 {
         let (tensor, first_row, rows) = (matrix.tensor.clone(), matrix.first_row, matrix.rows);
         let bytes = (form.expert_bytes(matrix) * matrix.experts) as u64;
-        self.place(Key::Matrix { tensor, first_row, rows, form }, bytes, || Content::Matrix(matrix.clone(), form))
+        self.place(
+            Key::Matrix {
+                tensor,
+                first_row,
+                rows,
+                form,
+            },
+            bytes,
+            || Content::Matrix(matrix.clone(), form),
+        )
     }
 
     /// Places a vector, as f32. Returns its offset.
     pub fn vector(&mut self, vector: &Vector) -> u64 {
-        let key = Key::Vector { tensor: vector.tensor.clone(), first: vector.first, len: vector.len };
+        let key = Key::Vector {
+            tensor: vector.tensor.clone(),
+            first: vector.first,
+            len: vector.len,
+        };
         self.place(key, 4 * vector.len as u64, || Content::Vector(vector.clone()))
     }
 

@@ -142,8 +142,8 @@ pub fn stages(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Set
             all.push(time(gpu, model, options, &trial)?);
         }
     }
-    for last in 1..6 {
-        let name = format!("{} to {}", STAGES[0], STAGES[last]);
+    for (last, stage) in STAGES.iter().enumerate().take(6).skip(1) {
+        let name = format!("{} to {stage}", STAGES[0]);
         all.push(time(
             gpu,
             model,

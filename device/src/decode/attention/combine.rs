@@ -190,11 +190,7 @@ fn block_row<const HD: u32, const WIDE: bool>(
     head: u32,
     at: u32,
 ) -> (Partial, F32x4) {
-    let chunks = if block.share.end > block.share.begin {
-        block.share.end - block.share.begin
-    } else {
-        0
-    };
+    let chunks = block.share.end.saturating_sub(block.share.begin);
     let busy = if chunks < block.warps { chunks } else { block.warps };
     let mut max = if block.owner() {
         room.new_scores.load(head)

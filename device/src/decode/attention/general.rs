@@ -245,10 +245,10 @@ unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16
         let new = token == block.position;
         let mut dot = 0.0;
         block.dims(|_, dim| {
-            // SAFETY: the dim is in the head.
             let k = if new {
                 room.key.load(dim)
             } else {
+                // SAFETY: the dim is in the head.
                 to_value(unsafe { global::load(key.add(dim as usize)) })
             };
             dot = float::fma(room.query.load(dim), k, dot);
@@ -259,10 +259,10 @@ unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16
         sum = float::fma(sum, before, weight);
         block.dims(|i, dim| {
             let at = kv::value_at(0, dim);
-            // SAFETY: the dim is in the head.
             let v = if new {
                 room.value.load(dim)
             } else {
+                // SAFETY: the dim is in the head.
                 to_value(unsafe { global::load(value.add(at)) })
             };
             out[i] = float::fma(weight, v, out[i] * before);

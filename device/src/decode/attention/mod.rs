@@ -205,8 +205,8 @@ impl<const HD: u32, const WIDE: bool> Prepare<'_, HD, WIDE> {
     #[inline(always)]
     unsafe fn run(&self) {
         let (block, group) = (self.block, self.block.group);
-        // SAFETY: the caller's.
         let key = if block.owner() {
+            // SAFETY: the caller's.
             unsafe { self.append() }
         } else {
             [(0.0, 0.0); 4]

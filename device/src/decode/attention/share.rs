@@ -32,7 +32,7 @@ impl Share {
         };
         let begin = first / CHUNK;
         let end = position.div_ceil(CHUNK);
-        let chunks = if end > begin { end - begin } else { 0 };
+        let chunks = end.saturating_sub(begin);
         // A division by what could be zero would bring a panic with it.
         let even = chunks.div_ceil(at_least_one(splits));
         let each = if even < least { least } else { even };

@@ -86,7 +86,7 @@ fn ones(seed: u64, n: usize) -> Vec<f32> {
 impl Layer {
     /// Random weights; value and down are of the larger type in every other layer, as files have it.
     fn new(s: &Sizes, seed: u64) -> Result<Self, String> {
-        let other = if seed % 2 == 0 { Q4K } else { Q6K };
+        let other = if seed.is_multiple_of(2) { Q4K } else { Q6K };
         let (q, k) = (s.heads as usize * HEAD_DIM, s.kv_heads as usize * HEAD_DIM);
         let rows = s.experts as usize * s.ff;
         let pool = PAGES as usize * kv::page_elements(s.kv_heads, HEAD_DIM as u32) as usize;
