@@ -81,7 +81,11 @@ fn project(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let at = matrix.upload(machine, 1)?;
     let (a_at, x_at) = (machine.upload(&a)?, machine.upload(&x)?);
     // In place every other time: what a block reads is what it writes.
-    let out = if seed.is_multiple_of(2) { x_at } else { machine.output(rows)? };
+    let out = if seed.is_multiple_of(2) {
+        x_at
+    } else {
+        machine.output(rows)?
+    };
     run(
         machine,
         o_proj_residual(a_at, x_at, out, at, columns as u32, Ahead::NONE),
