@@ -81,6 +81,8 @@ cuda_std::kernels![
     decode::norm_qkv::decode_qkv,
     decode::o_proj::decode_project,
     decode::router::decode_router,
+    decode::sample::sample_draw,
+    decode::sample::sample_tiles,
     mmvq::dp4a::mmvq_q4k_dp4a,
     mmvq::dp4a::mmvq_q4k_dp4a_2048,
     mmvq::dp4a::mmvq_q6k_dp4a,

@@ -19,12 +19,6 @@ pub struct Columns([F32x4; 4]);
 const UNITS: f32 = 12_582_912.0;
 
 impl Columns {
-    /// All ones, or zeros.
-    #[inline(always)]
-    pub fn all(value: f32) -> Self {
-        Self([F32x4([value; 4]); 4])
-    }
-
     /// Loads the lane's columns of the 256 floats at `x`, through L1.
     ///
     /// # Safety
@@ -37,24 +31,30 @@ impl Columns {
         Self([vector(0), vector(16), vector(128), vector(144)])
     }
 
-    /// Each column times the other's.
+    /// Loads the lane's columns of `x` and of `gain`, and returns their products and the sum of squares of x alone. Vector
+    /// by vector, so that few registers wait for memory.
+    ///
+    /// # Safety
+    /// Both point to 256 readable floats, 16-byte aligned.
     #[inline(always)]
-    pub fn times(mut self, other: &Self) -> Self {
-        unroll!(for I in 0..16 {
-            self.0[I / 4].0[I % 4] *= other.0[I / 4].0[I % 4];
+    pub unsafe fn load_times(x: *const f32, gain: *const f32, lane: u32) -> (Self, f32) {
+        let first = (32 * (lane >> 3) + 4 * (lane & 3)) as usize;
+        let (mut product, mut squares) = (Self([F32x4([0.0; 4]); 4]), 0.0);
+        unroll!(for R in 0..4 {
+            let at = first + [0, 16, 128, 144][R];
+            // SAFETY: the caller's; all columns are below 256.
+            let (x, g) = unsafe {
+                (
+                    global::load(x.add(at).cast::<F32x4>()).0,
+                    global::load(gain.add(at).cast::<F32x4>()).0,
+                )
+            };
+            unroll!(for I in 0..4 {
+                squares = float::fma(x[I], x[I], squares);
+                product.0[R].0[I] = x[I] * g[I];
+            });
         });
-        self
-    }
-
-    /// The sum of squares of the lane's columns; every column of the warp is in two lanes.
-    #[inline(always)]
-    pub fn squares(&self) -> f32 {
-        let mut sums = [0.0; 4];
-        unroll!(for I in 0..16 {
-            let v = self.0[I / 4].0[I % 4];
-            sums[I % 4] = float::fma(v, v, sums[I % 4]);
-        });
-        (sums[0] + sums[1]) + (sums[2] + sums[3])
+        (product, squares)
     }
 
     /// The largest magnitude of the warp's columns: the bits of non-negative floats order as integers.

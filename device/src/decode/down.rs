@@ -42,9 +42,10 @@ pub unsafe fn decode_down(
     let group = thread::block_idx_x();
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
-        with_tile!(down.kind, T => experts::<T>(at, &down, group, h, logits, &shape, meeting));
         let row = (16 * group + (at.lane & 15)) as usize;
-        let residual = global::load(x.add(row));
+        // Called behind the wait, so that it is there when the warps have met.
+        let early = || if at.warp == 0 { global::load(x.add(row)) } else { 0.0 };
+        let residual = with_tile!(down.kind, T => experts::<T>(at, &down, group, h, logits, &shape, meeting, early));
         thread::sync_threads();
         if at.warp == 0 {
             let sum = meeting.total(at.lane, at.warps);
@@ -55,8 +56,9 @@ pub unsafe fn decode_down(
     }
 }
 
-/// Row group `group` of every chosen expert: warp `i` takes column block `i % blocks` of rank `i / blocks`.
+/// Row group `group` of every chosen expert; returns what `early` loads. Warp `i` takes column block `i % blocks` of rank `i / blocks`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments)]
 unsafe fn experts<T: Tile>(
     at: Place,
     down: &Matrix,
@@ -65,7 +67,8 @@ unsafe fn experts<T: Tile>(
     logits: *const f32,
     shape: &ExpertShape,
     meeting: Meeting,
-) {
+    early: impl FnOnce() -> f32,
+) -> f32 {
     let blocks = at.blocks.max(1);
     let (rank, block) = (at.warp / blocks, at.warp % blocks);
     // SAFETY: the caller's; the logits are complete, as the module says.
@@ -75,9 +78,11 @@ unsafe fn experts<T: Tile>(
         pdl::launch_dependents();
         let scales = tile.scales(at.lane);
         pdl::wait();
-        let x = at.columns(h.add((rank * shape.ff) as usize), block);
+        let (x, _) = at.columns::<false>(h.add((rank * shape.ff) as usize), core::ptr::null(), block);
+        let early = early();
         let part = multiply(&tile, scales, &x, at.lane);
         meeting.put([part[0] * chosen.weight, part[1] * chosen.weight], at.warp, at.lane);
+        early
     }
 }
 

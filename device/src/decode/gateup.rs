@@ -84,13 +84,14 @@ pub unsafe fn decode_gateup(
         let row_group = expert * weights.gate.groups + group;
         with_tile!(weights.gate.kind, T => both::<T>(at, &weights, row_group, x, gain, meetings));
         bring_down(&weights, expert);
+        let per_column = float::rcp(shape.columns as f32);
         thread::sync_threads();
         if at.warp == 0 {
             let (gate, up) = (
                 meetings[0].total(at.lane, at.warps),
                 meetings[1].total(at.lane, at.warps),
             );
-            let scale = meetings[0].inverse_rms(at.lane, at.warps, shape.columns, shape.eps);
+            let scale = meetings[0].inverse_rms(at.lane, at.warps, per_column, shape.eps);
             if at.lane < 16 {
                 let row = rank * shape.ff + 16 * group + at.lane;
                 global::store(h.add(row as usize), float::silu(gate * scale) * (up * scale));
@@ -109,9 +110,8 @@ unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: *const f32, gain: 
         unsafe {
             let g: T = at.tile(w.gate.tiles.as_ptr(), group, block);
             let u: T = at.tile(w.up.tiles.as_ptr(), group, block);
-            let x = at.columns(x, block);
-            squares += x.squares();
-            let x = x.times(&at.columns(gain, block));
+            let (x, part) = at.columns::<true>(x, gain, block);
+            squares += part;
             let (a, b) = two_products(&g, &u, &x, at.lane);
             gate = [gate[0] + a[0], gate[1] + a[1]];
             up = [up[0] + b[0], up[1] + b[1]];

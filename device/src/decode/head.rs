@@ -132,13 +132,12 @@ unsafe fn stream<T: Tile>(
     // SAFETY: the caller's.
     unsafe {
         let mut tile: T = at.tile(tiles, group, at.warp);
-        let gains = at.columns(gain, at.warp);
         pdl::launch_dependents();
         pdl::wait();
-        let columns = at.columns(x, at.warp);
-        Meeting::at(0, at.warps).put_squares(columns.squares(), at.warp, at.lane);
-        let columns = activation::<T>(&columns.times(&gains), at.lane);
-        let mut scale = 0.0;
+        let (columns, squares) = at.columns::<true>(x, gain, at.warp);
+        Meeting::at(0, at.warps).put_squares(squares, at.warp, at.lane);
+        let columns = activation::<T>(&columns, at.lane);
+        let (mut scale, per_column) = (0.0, float::rcp(shape.columns as f32));
         while group < matrix.groups {
             let part = tile.multiply(tile.scales(at.lane), &columns, at.lane);
             let next = group + thread::grid_dim_x();
@@ -150,7 +149,7 @@ unsafe fn stream<T: Tile>(
             thread::sync_threads();
             if at.warp == 0 {
                 if group == thread::block_idx_x() {
-                    scale = meeting.inverse_rms(at.lane, at.warps, shape.columns, shape.eps);
+                    scale = meeting.inverse_rms(at.lane, at.warps, per_column, shape.eps);
                 }
                 let logit = capped(meeting.total(at.lane, at.warps) * scale, shape.softcap);
                 let token = 16 * group + (at.lane & 15);

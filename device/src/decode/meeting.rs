@@ -60,12 +60,12 @@ impl Meeting {
         over_warps(lane, warps, |warp| row.load(warp * 16 + (lane & 15)))
     }
 
-    /// 1 / rms of a vector of `columns` values from the warps' sums of squares; called as [`total`](Self::total).
+    /// 1 / rms of a vector of which one value counts `per_column`, from the warps' sums of squares; called as [`total`](Self::total).
     #[inline(always)]
-    pub fn inverse_rms(self, lane: u32, warps: u32, columns: u32, eps: f32) -> f32 {
+    pub fn inverse_rms(self, lane: u32, warps: u32, per_column: f32, eps: f32) -> f32 {
         let squares = self.squares;
         let sum = over_warps(lane, warps, |warp| squares.load(warp));
-        float::rsqrt_approx(float::fma(sum, float::rcp(columns as f32), eps))
+        float::rsqrt_approx(float::fma(sum, per_column, eps))
     }
 }
 

@@ -9,9 +9,10 @@
 //! | choice of experts, norm, gate and up, SwiGLU | [`gateup`] | logits, residual stream |
 //! | down, weighted sum, residual | [`down`] | logits, h |
 //!
-//! and behind the last layer [`head`] and [`advance`]. Every launch may be a programmatic dependent one; what may be read
-//! before the wait follows from one rule: [`gateup`] (and the embedding at the start of a step) waits before it lets its
-//! successor start, so whatever was written before it is visible to every later launch from its first instruction.
+//! and behind the last layer [`head`] and [`advance`], or [`sample`] in place of the latter. Every launch may be a
+//! programmatic dependent one; what may be read before the wait follows from one rule: [`gateup`] (and the embedding at the
+//! start of a step) waits before it lets its successor start, so whatever was written before it is visible to every later
+//! launch from its first instruction.
 //!
 //! A step takes its token and position from a [`StepState`] on the device and leaves the next ones there: a captured
 //! graph of a step, replayed, decodes.
@@ -35,6 +36,7 @@ pub mod plan;
 pub mod rope;
 pub mod router;
 pub mod rows;
+pub mod sample;
 pub mod state;
 pub mod topk;
 

@@ -5,8 +5,8 @@
 //!
 //! **Bytes**: the three matrices, once, past L1; x and g from L2 for each block.
 //!
-//! **Shape of the work**: a block for every 16 rows, a warp for every 256 columns ([`sixteen_rows`]): the tile and the
-//! gains are loaded before the wait, so what is left behind it is one load of x, the product and two short sums. The
+//! **Shape of the work**: a block for every 16 rows, a warp for every 256 columns ([`sixteen_rows`]): the tile is loaded
+//! before the wait, so what is left behind it is one load of x and gains, the product and two short sums. The
 //! type is the same for a block, so its branch costs nothing.
 //!
 //! **Launch**: [`norm_qkv`].
@@ -60,18 +60,22 @@ pub unsafe fn decode_qkv(x: *const f32, gain: *const f32, bias: *const f32, out:
     let (matrix, group) = segment(&shape, thread::block_idx_x());
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
-        with_tile!(matrix.kind, T => sixteen_rows::<T>(at, matrix.tiles.as_ptr(), group, x, gain, meeting));
-        shape.ahead.run();
-        thread::sync_threads();
-        if at.warp == 0 {
-            let row = 16 * thread::block_idx_x() + (at.lane & 15);
-            let sum = meeting.total(at.lane, at.warps);
-            let scale = meeting.inverse_rms(at.lane, at.warps, shape.columns, shape.eps);
-            let bias = if bias.is_null() {
+        let row = 16 * thread::block_idx_x() + (at.lane & 15);
+        let early = || {
+            if bias.is_null() {
                 0.0
             } else {
                 global::load_nc(bias.add(row as usize))
-            };
+            }
+        };
+        let tiles = matrix.tiles.as_ptr();
+        let bias = with_tile!(matrix.kind, T => sixteen_rows::<T, true>(at, tiles, group, x, gain, meeting, early));
+        shape.ahead.run();
+        let per_column = float::rcp(shape.columns as f32);
+        thread::sync_threads();
+        if at.warp == 0 {
+            let sum = meeting.total(at.lane, at.warps);
+            let scale = meeting.inverse_rms(at.lane, at.warps, per_column, shape.eps);
             if at.lane < 16 {
                 global::store(out.add(row as usize), float::fma(sum, scale, bias));
             }

@@ -28,11 +28,12 @@ pub unsafe fn decode_project(a: *const f32, x: *const f32, out: *mut f32, matrix
     let group = thread::block_idx_x();
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
-        with_tile!(matrix.kind, T => sixteen_rows::<T>(at, matrix.tiles.as_ptr(), group, a, core::ptr::null(), meeting));
-        ahead.run();
         let row = (16 * group + (at.lane & 15)) as usize;
-        // Ready by the time that the warps have met.
-        let residual = global::load(x.add(row));
+        let (tiles, none) = (matrix.tiles.as_ptr(), core::ptr::null());
+        let early = || if at.warp == 0 { global::load(x.add(row)) } else { 0.0 };
+        let residual =
+            with_tile!(matrix.kind, T => sixteen_rows::<T, false>(at, tiles, group, a, none, meeting, early));
+        ahead.run();
         thread::sync_threads();
         if at.warp == 0 {
             let sum = meeting.total(at.lane, at.warps);

@@ -1,7 +1,7 @@
 //! Sixteen rows of a tiled matrix times a vector, by one block: the body of every decode kernel with static weights.
 //!
-//! The warps of the block share the columns, 256 each; what a warp can load without the launch before it – its first
-//! tile and the norm's gains – it has on the way before it waits. The norm is folded in: `W (x ∘ g / rms(x))` is
+//! The warps of the block share the columns, 256 each; a warp has its first tile on the way before it waits. (Gains would
+//! be no gain: they come from L2 as x does, and sixteen registers that wait for them cost a block a multiprocessor.) The norm is folded in: `W (x ∘ g / rms(x))` is
 //! `(W (x ∘ g)) / rms(x)`, so only the gains are on the way to the product, and the sum of squares meets the row sums
 //! behind it.
 
@@ -91,40 +91,43 @@ impl Place {
         }
     }
 
-    /// The lane's columns of block `block` of a vector; ones where there is no vector.
+    /// The lane's columns of block `block` of `x`; with `NORM` times those of `gain`, and the sum of squares without them.
     ///
     /// # Safety
-    /// `x` is null or has the block.
+    /// The vectors have the block.
     #[inline(always)]
-    pub(super) unsafe fn columns(self, x: *const f32, block: u32) -> Columns {
-        if x.is_null() {
-            return Columns::all(1.0);
-        }
+    pub(super) unsafe fn columns<const NORM: bool>(
+        self,
+        x: *const f32,
+        gain: *const f32,
+        block: u32,
+    ) -> (Columns, f32) {
+        let from = (256 * block) as usize;
         // SAFETY: the caller's.
-        unsafe { Columns::load(x.add((256 * block) as usize), self.lane) }
+        unsafe {
+            if NORM {
+                Columns::load_times(x.add(from), gain.add(from), self.lane)
+            } else {
+                (Columns::load(x.add(from), self.lane), 0.0)
+            }
+        }
     }
 }
 
 /// A warp's parts of 16 rows, before the block adds them up.
 #[derive(Clone, Copy)]
-pub(super) struct Parts {
-    pub rows: [f32; 2],
-    pub squares: f32,
+struct Parts {
+    rows: [f32; 2],
+    squares: f32,
 }
 
 impl Parts {
-    pub(super) const NONE: Self = Self {
-        rows: [0.0; 2],
-        squares: 0.0,
-    };
-
-    /// Adds a tile times its columns.
+    /// Adds a tile times columns, of which `squares` is the sum of squares before the gains.
     #[inline(always)]
-    pub(super) fn add<T: Tile>(&mut self, tile: &T, scales: T::Scales, x: Columns, gain: &Columns, lane: u32) {
-        self.squares += x.squares();
-        let x = x.times(gain);
+    fn add<T: Tile>(&mut self, tile: &T, scales: T::Scales, (x, squares): (Columns, f32), lane: u32) {
         let part = multiply(tile, scales, &x, lane);
         self.rows = [self.rows[0] + part[0], self.rows[1] + part[1]];
+        self.squares += squares;
     }
 }
 
@@ -144,40 +147,46 @@ pub(super) fn multiply<T: Tile>(tile: &T, scales: T::Scales, x: &Columns, lane: 
     tile.multiply(scales, &activation::<T>(x, lane), lane)
 }
 
-/// Row group `group` of a matrix times `x ∘ gain`, after the wait; leaves the warps' parts in `meeting`.
+/// Row group `group` of a matrix times `x`, or with `NORM` times `x ∘ gain`, after the wait; leaves the warps' parts in
+/// `meeting`. Returns what `early` loads: called behind the wait, so that it is there when the warps have met.
 ///
 /// # Safety
-/// The matrix has the row group; `x` and `gain` (or null) have `256 · blocks` floats. All threads of the block call this
-/// together.
+/// The matrix has the row group; `x` and, with `NORM`, `gain` have `256 · blocks` floats. All threads of the block call
+/// this together.
 #[inline(always)]
-pub(super) unsafe fn sixteen_rows<T: Tile>(
+pub(super) unsafe fn sixteen_rows<T: Tile, const NORM: bool>(
     at: Place,
     tiles: *const u8,
     group: u32,
     x: *const f32,
     gain: *const f32,
     meeting: Meeting,
-) {
+    early: impl FnOnce() -> f32,
+) -> f32 {
     // SAFETY: the caller's.
     unsafe {
         let tile: T = at.tile(tiles, group, at.warp);
-        let gains = at.columns(gain, at.warp);
         pdl::launch_dependents();
         let scales = tile.scales(at.lane);
         pdl::wait();
-        let mut parts = Parts::NONE;
-        parts.add(&tile, scales, at.columns(x, at.warp), &gains, at.lane);
+        let columns = at.columns::<NORM>(x, gain, at.warp);
+        let early = early();
+        let mut parts = Parts {
+            rows: [0.0; 2],
+            squares: 0.0,
+        };
+        parts.add(&tile, scales, columns, at.lane);
         let mut block = at.warp + at.warps;
         while block < at.blocks {
             let tile: T = at.tile(tiles, group, block);
-            let gains = at.columns(gain, block);
-            parts.add(&tile, tile.scales(at.lane), at.columns(x, block), &gains, at.lane);
+            parts.add(&tile, tile.scales(at.lane), at.columns::<NORM>(x, gain, block), at.lane);
             block += at.warps;
         }
         meeting.put(parts.rows, at.warp, at.lane);
-        if !gain.is_null() {
+        if NORM {
             meeting.put_squares(parts.squares, at.warp, at.lane);
         }
+        early
     }
 }
 

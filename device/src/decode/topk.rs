@@ -1,9 +1,8 @@
 //! The chosen experts of a token, found by a warp in registers.
 //!
-//! A lane holds four or eight neighbouring experts' logits as keys that order as unsigned integers. Each round takes
-//! the warp's largest key with one `redux.sync.max`, the first lane that has it with one ballot, and removes it: exact,
-//! the lowest index first among equals, no barrier and no memory. Every block that needs the experts repeats it, which
-//! costs less than passing them on.
+//! A lane holds four or eight neighbouring experts' logits as keys that order as unsigned integers. Each round takes out
+//! the warp's largest key, found by one `redux.sync.max`: exact, the lowest index first among equals, no barrier and no
+//! memory. Every block that needs the experts repeats it, which costs less than passing them on.
 //!
 //! The weight of a chosen expert is its softmax over all experts, divided by the sum of those of the chosen: the same as
 //! its softmax over the chosen alone, which is what is computed. (llama.cpp keeps that sum above 2⁻¹⁴; the k likeliest
@@ -16,7 +15,7 @@ pub const MAX_EXPERTS: u32 = 256;
 
 /// A logit as a key: unsigned order is the floats' order. NaN is below everything, 0 stands for no expert.
 #[inline(always)]
-fn key(logit: f32) -> u32 {
+pub(super) fn key(logit: f32) -> u32 {
     let bits = logit.to_bits();
     if logit.is_nan() {
         1
@@ -29,7 +28,7 @@ fn key(logit: f32) -> u32 {
 
 /// The logit of a key.
 #[inline(always)]
-fn logit(key: u32) -> f32 {
+pub(super) fn logit(key: u32) -> f32 {
     f32::from_bits(if key >> 31 != 0 { key & 0x7fff_ffff } else { !key })
 }
 
@@ -59,10 +58,10 @@ pub(super) unsafe fn chosen<const WEIGH: bool>(
     unsafe {
         if experts <= 128 {
             let keys = [load(logits, experts, lane)];
-            pick::<1, WEIGH>(keys, rank, used, lane)
+            pick::<1, WEIGH>(keys, rank, used)
         } else {
             let keys = [load(logits, experts, 2 * lane), load(logits, experts, 2 * lane + 1)];
-            pick::<2, WEIGH>(keys, rank, used, lane)
+            pick::<2, WEIGH>(keys, rank, used)
         }
     }
 }
@@ -78,55 +77,127 @@ unsafe fn load(logits: *const f32, experts: u32, i: u32) -> [u32; 4] {
     [key(v[0]), key(v[1]), key(v[2]), key(v[3])]
 }
 
+/// Each round takes the largest key out with all its equals, so that the next one need not wait to learn whose it was; how
+/// many there were, and so which ranks they have, is counted beside it. Rounds behind the last rank change nothing.
 #[inline(always)]
-fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, used: u32, lane: u32) -> Chosen {
+fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, used: u32) -> Chosen {
     let rounds = if WEIGH { used } else { rank + 1 };
-    let (mut found, mut first, mut mine, mut sum) = (0, 0.0, 0.0, 0.0);
+    let (mut found, mut first, mut sum, mut taken) = (
+        Group {
+            key: 0,
+            before: 0,
+            slots: 0,
+        },
+        0.0,
+        0.0,
+        0,
+    );
     let mut round = 0;
     while round < rounds {
-        let (here, index) = best(&keys);
-        let top = warp::redux_max(warp::FULL, here);
-        let owner = warp::ballot(here == top).trailing_zeros();
-        if lane == owner {
-            remove(&mut keys, index);
-        }
+        let key = warp::redux_max(warp::FULL, largest(&keys));
+        let slots = take(&mut keys, key);
+        let equals = warp::redux_add(warp::FULL, slots.count_ones());
         if WEIGH {
-            let value = logit(top);
-            first = if round == 0 { value } else { first };
-            let weight = float::exp2_approx((value - first) * core::f32::consts::LOG2_E);
-            sum += weight;
-            mine = if round == rank { weight } else { mine };
+            first = if round == 0 { logit(key) } else { first };
+            let counted = equals.min(used.saturating_sub(taken));
+            // A key of no expert has no weight, not even times zero.
+            sum = if counted > 0 {
+                float::fma(counted as f32, weight(key, first), sum)
+            } else {
+                sum
+            };
         }
-        if round == rank {
-            found = warp::shuffle(4 * N as u32 * lane + index, owner);
+        if taken <= rank {
+            found = Group {
+                key,
+                before: taken,
+                slots,
+            };
         }
+        taken += equals;
         round += 1;
     }
+    let expert = found.expert::<N>(rank);
     Chosen {
-        expert: found,
-        weight: if WEIGH { float::div(mine, sum) } else { 0.0 },
+        expert,
+        weight: if WEIGH {
+            float::div(weight(found.key, first), sum)
+        } else {
+            0.0
+        },
     }
 }
 
-/// The largest of a lane's keys and its index, the lowest among equals.
+/// The softmax weight of a key before it is divided by the sum.
 #[inline(always)]
-fn best<const N: usize>(keys: &[[u32; 4]; N]) -> (u32, u32) {
-    let (mut top, mut index) = (0, 0);
-    unroll!(for I in 0..8 {
-        if I < 4 * N && keys[I / 4 % N][I % 4] > top {
-            (top, index) = (keys[I / 4 % N][I % 4], I as u32);
-        }
-    });
-    (top, index)
+fn weight(key: u32, first: f32) -> f32 {
+    float::exp2_approx((logit(key) - first) * core::f32::consts::LOG2_E)
 }
 
+/// Equal keys that were taken in one round.
+#[derive(Clone, Copy)]
+struct Group {
+    key: u32,
+    /// Ranks before theirs.
+    before: u32,
+    /// Which of this lane's slots have it, a bit each.
+    slots: u32,
+}
+
+impl Group {
+    /// The expert of rank `rank`, one of the group's: they are ranked by lane, then by slot.
+    #[inline(always)]
+    fn expert<const N: usize>(&self, rank: u32) -> u32 {
+        let mut owners = warp::ballot(self.slots != 0);
+        let mut skip = rank - self.before;
+        // Usually one owner with one slot, and no round of this loop.
+        loop {
+            let owner = owners.trailing_zeros();
+            let slots = warp::shuffle(self.slots, owner);
+            let here = slots.count_ones();
+            if skip < here || owners & (owners - 1) == 0 {
+                return 4 * N as u32 * owner + nth_bit(slots, skip);
+            }
+            skip -= here;
+            owners &= owners - 1;
+        }
+    }
+}
+
+/// The position of bit number `n` among the set bits.
 #[inline(always)]
-fn remove<const N: usize>(keys: &mut [[u32; 4]; N], index: u32) {
-    unroll!(for I in 0..8 {
-        if I < 4 * N && index == I as u32 {
-            keys[I / 4 % N][I % 4] = 0;
+fn nth_bit(mut bits: u32, mut n: u32) -> u32 {
+    while n > 0 {
+        bits &= bits - 1;
+        n -= 1;
+    }
+    bits.trailing_zeros()
+}
+
+/// The largest of a lane's keys.
+#[inline(always)]
+fn largest<const N: usize>(keys: &[[u32; 4]; N]) -> u32 {
+    let mut top = 0;
+    unroll!(for I in 0..2 {
+        if I < N {
+            let [a, b, c, d] = keys[I % N];
+            top = top.max(a.max(b).max(c.max(d)));
         }
     });
+    top
+}
+
+/// Takes `key` out of a lane's keys and returns the slots that had it.
+#[inline(always)]
+fn take<const N: usize>(keys: &mut [[u32; 4]; N], key: u32) -> u32 {
+    let mut slots = 0;
+    unroll!(for I in 0..8 {
+        if I < 4 * N && keys[I / 4 % N][I % 4] == key {
+            keys[I / 4 % N][I % 4] = 0;
+            slots |= 1 << I;
+        }
+    });
+    slots
 }
 
 /// Whether the kernels take this many experts.

@@ -9,6 +9,7 @@ mod layer;
 mod mmvq;
 mod norm;
 mod rope;
+mod sample;
 mod stream;
 
 use super::Case;
@@ -25,6 +26,7 @@ pub fn all() -> Vec<Case> {
         mmvq::CASES,
         norm::CASES,
         rope::CASES,
+        sample::CASES,
         stream::CASES,
     ]
     .concat()

@@ -50,6 +50,7 @@ tests! {
     norm: "norm_", 20;
     quantize: "quantize_", 20;
     rope: "rope_", 30;
+    sample: "sample", 10;
     step: "step/", 5;
     stream: "stream_", 20;
 }
