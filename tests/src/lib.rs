@@ -3,3 +3,4 @@
 pub mod assets;
 pub mod gpu;
 pub mod gpu_runtime;
+pub mod gpu_selftests;

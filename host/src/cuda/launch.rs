@@ -26,6 +26,15 @@ impl Gpu {
         })
     }
 
+    /// A stream of its own for these kernels, on the GPU that they are loaded on.
+    ///
+    /// # Errors
+    /// The driver makes no stream.
+    pub fn with_module(module: Module) -> Result<Self> {
+        let stream = Stream::new(module.context())?;
+        Ok(Self { module, stream })
+    }
+
     /// The context.
     pub fn context(&self) -> &Arc<Context> {
         self.stream.context()

@@ -3,6 +3,7 @@
 use super::error::from_cust;
 use super::{Context, EmbeddedPtx, Error, MODULES, Result, best_for, cache, compile, driver_version};
 use cuda_link::api::{self, function_attribute as attribute};
+use cuda_std::launch::KernelInfo;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -66,9 +67,21 @@ impl Module {
     /// # Errors
     /// The driver refuses them, or one that the program knows is missing.
     pub fn load_embedded(context: &Arc<Context>, embedded: &'static EmbeddedPtx) -> Result<Self> {
+        Self::load_kernels(context, embedded, sparkinfer_device::KERNELS)
+    }
+
+    /// Loads PTX that has these kernels: another crate's than `sparkinfer-device`.
+    ///
+    /// # Errors
+    /// The driver refuses it, or one of the kernels is missing.
+    pub fn load_kernels<'a>(
+        context: &Arc<Context>,
+        embedded: &'static EmbeddedPtx,
+        kernels: impl IntoIterator<Item = &'a &'static KernelInfo>,
+    ) -> Result<Self> {
         let loaded = load_cached(context, embedded)?;
         let mut entries = HashMap::new();
-        for kernel in sparkinfer_device::KERNELS {
+        for kernel in kernels {
             let function = loaded
                 .get_function(kernel.name)
                 .map_err(|_| missing(kernel.name, embedded))?;

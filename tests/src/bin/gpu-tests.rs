@@ -7,7 +7,7 @@ use clap::Parser;
 use sparkinfer::cuda::Gpu;
 use sparkinfer_device::testing::{Case, cases};
 use sparkinfer_tests::gpu::GpuMachine;
-use sparkinfer_tests::gpu_runtime;
+use sparkinfer_tests::{gpu_runtime, gpu_selftests};
 use std::process::ExitCode;
 
 /// Runs every kernel on the GPU against its f64 reference.
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
     for (name, trial) in gpu_runtime::TRIALS.iter().filter(|(name, _)| name.contains(&filter)) {
         score.note(name, trial(&gpu).map_err(|error| error.to_string()));
     }
+    run_selftests(&gpu, &filter, &mut score);
     for case in cases::all().iter().filter(|case| case.name.contains(&filter)) {
         let worst = try_seeds(&gpu, case, arguments.seeds);
         score.note(
@@ -54,6 +55,17 @@ fn main() -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// Every operation of `cuda_std`, in a module of its own.
+fn run_selftests(gpu: &Gpu, filter: &str, score: &mut Score) {
+    let selftests = match gpu_selftests::load(gpu) {
+        Ok(selftests) => selftests,
+        Err(error) => return score.note("selftest", Err(error.to_string())),
+    };
+    for case in gpu_selftests::cases(&selftests).filter(|case| case.info.name.contains(filter)) {
+        score.note(case.info.name, gpu_selftests::run(&selftests, case, 20));
     }
 }
 
