@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::profile::Profile;
 use crate::sample::Sampler;
 
 /// The result of everything an engine does.
@@ -107,6 +108,24 @@ pub trait Engine {
 
     /// Model, device and memory.
     fn description(&self) -> &Description;
+
+    /// Appends one token like [`Engine::decode`], slowly, and gives what can be compared between engines: the residual
+    /// stream behind the embedding and behind each part of each layer, in the model's order, and last the logits.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`], and [`EngineError::Invalid`] for an engine that cannot be looked into.
+    fn trace(&mut self, _token: u32) -> Result<Vec<Vec<f32>>> {
+        Err(EngineError::Invalid("this engine keeps no trace of its parts".into()))
+    }
+
+    /// Times the stages of the step that would append `token`, each repeated `repetitions` times; nothing is appended.
+    /// None for an engine whose step has no stages.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`].
+    fn profile(&mut self, _token: u32, _repetitions: usize) -> Result<Option<Profile>> {
+        Ok(None)
+    }
 
     /// Prefills `prompt`, then samples up to `limit` tokens, giving each to `on_token` until that
     /// breaks or the context is full. Returns how many were given.

@@ -16,6 +16,7 @@ pub mod kernels;
 pub mod load;
 pub mod model;
 pub mod perplexity;
+pub mod profile;
 pub mod sample;
 pub mod synth;
 pub mod tokenizer;

@@ -137,8 +137,9 @@ impl<'m> CpuEngine<'m> {
         })
     }
 
-    /// Computes `tokens` behind the cached ones and gives the last residual stream, `[tokens][embedding_length]`.
-    fn forward(&mut self, tokens: &[u32]) -> Vec<f32> {
+    /// Computes `tokens` behind the cached ones and gives the last residual stream, `[tokens][embedding_length]`;
+    /// adds what it is behind the embedding and each part to `trace`.
+    fn forward(&mut self, tokens: &[u32], mut trace: Option<&mut Vec<Vec<f32>>>) -> Vec<f32> {
         let width = self.spec.embedding_length;
         let mut x = vec![0.0; tokens.len() * width];
         for (x, &token) in x.chunks_exact_mut(width).zip(tokens) {
@@ -149,6 +150,9 @@ impl<'m> CpuEngine<'m> {
         for rotation in &mut self.stack.rotations {
             rotation.prepare(self.position, tokens.len());
         }
+        if let Some(trace) = &mut trace {
+            trace.push(x.clone());
+        }
         let batch = Batch {
             pool: &self.pool,
             first: self.position,
@@ -157,7 +161,7 @@ impl<'m> CpuEngine<'m> {
             eps: self.spec.norm_eps,
         };
         let (stack, caches) = (&self.stack, &mut self.caches);
-        self.pool.enter(|| stack.run(&batch, caches, &mut x));
+        self.pool.enter(|| stack.run(&batch, caches, &mut x, trace));
         self.position += tokens.len();
         x
     }
@@ -213,7 +217,7 @@ impl Engine for CpuEngine<'_> {
         self.check(tokens)?;
         let mut last = Vec::new();
         for batch in tokens.chunks(BATCH) {
-            last = self.forward(batch);
+            last = self.forward(batch, None);
         }
         self.logits = self.head(&last[last.len() - self.spec.embedding_length..]);
         Ok(&self.logits)
@@ -232,7 +236,7 @@ impl Engine for CpuEngine<'_> {
         self.check(tokens)?;
         let width = self.spec.embedding_length;
         for (b, batch) in tokens.chunks(BATCH).enumerate() {
-            let (first, x) = (b * BATCH, self.forward(batch));
+            let (first, x) = (b * BATCH, self.forward(batch, None));
             let skipped = from.saturating_sub(first).min(batch.len());
             for (h, x) in x[skipped * width..].chunks(HEAD_BATCH * width).enumerate() {
                 let first = first + skipped + h * HEAD_BATCH;
@@ -242,6 +246,14 @@ impl Engine for CpuEngine<'_> {
             }
         }
         Ok(())
+    }
+
+    fn trace(&mut self, token: u32) -> Result<Vec<Vec<f32>>> {
+        self.check(&[token])?;
+        let mut trace = Vec::new();
+        let last = self.forward(&[token], Some(&mut trace));
+        trace.push(self.head(&last));
+        Ok(trace)
     }
 
     fn truncate(&mut self, len: usize) {

@@ -70,10 +70,19 @@ impl<'m> Stack<'m> {
         })
     }
 
-    /// Applies all parts to `x`, `[tokens][embedding_length]`.
-    pub(super) fn run(&self, batch: &Batch, caches: &mut [Cache], x: &mut [f32]) {
+    /// Applies all parts to `x`, `[tokens][embedding_length]`; adds what it is after each of them to `trace`.
+    pub(super) fn run(
+        &self,
+        batch: &Batch,
+        caches: &mut [Cache],
+        x: &mut [f32],
+        mut trace: Option<&mut Vec<Vec<f32>>>,
+    ) {
         for part in &self.parts {
             part.run(batch, caches, x);
+            if let Some(trace) = &mut trace {
+                trace.push(x.to_vec());
+            }
         }
     }
 }

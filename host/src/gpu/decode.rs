@@ -100,6 +100,7 @@ impl DecodeParts<'_> {
             table.row_bytes() as u64,
             launch.map_err(DeviceError::new)?,
         );
+        plan.mark_residual(b.x.as_raw(), spec.embedding_length);
         Ok(())
     }
 
@@ -133,6 +134,7 @@ impl DecodeParts<'_> {
         let output = self.matrix(&part.output);
         let project = o_proj_residual(b.attended, b.x, b.x_mid, output, width, Ahead::NONE)?;
         plan.push("o_proj", Some(layer), part.output.expert_bytes, project);
+        plan.mark_residual(b.x_mid.as_raw(), self.spec.embedding_length);
         Ok(())
     }
 
@@ -185,6 +187,7 @@ impl DecodeParts<'_> {
 
         let down = down_residual(b.hidden, b.router, b.x_mid, b.x, self.matrix(&part.down), shape)?;
         plan.push("down", Some(layer), used * part.down.expert_bytes, down);
+        plan.mark_residual(b.x.as_raw(), self.spec.embedding_length);
         Ok(())
     }
 

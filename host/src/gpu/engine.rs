@@ -10,10 +10,12 @@ use super::backend::{Backend, DeviceError, Memory};
 use super::buffers::{BufferSizes, RING_LENGTH, StepBuffers, pages_for};
 use super::decode::{DecodeParts, DecodePlan, attention_workspace, most_candidates, page_stride};
 use super::layers::FusedModel;
+use super::observe;
 use super::pages::{PagePool, Sequence};
 use super::weights::WeightMap;
 use crate::engine::{self, Description, Engine, EngineError, check_tokens};
 use crate::model::ModelSpec;
+use crate::profile::Profile;
 use crate::sample::Sampler;
 
 /// Steps that run ahead of the tokens the host has seen: what a stop costs at most.
@@ -205,6 +207,18 @@ impl<B: Backend> GpuEngine<B> {
         Ok(())
     }
 
+    /// Makes the device ready for the step of `token` behind the cached ones, without running it.
+    pub(super) fn prepare_step(&mut self, token: u32) -> Result<(), DeviceError> {
+        self.reserve(self.sequence.len() + 1)?;
+        self.set_state(token)
+    }
+
+    /// Counts the step as done whose launches were run one by one, and reads its logits.
+    pub(super) fn finish_step(&mut self) -> Result<&[f32], DeviceError> {
+        self.sequence.advance(1);
+        self.read_logits()
+    }
+
     fn read_logits(&mut self) -> Result<&[f32], DeviceError> {
         self.backend
             .download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
@@ -334,6 +348,16 @@ impl<B: Backend> Engine for GpuEngine<B> {
 
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn trace(&mut self, token: u32) -> engine::Result<Vec<Vec<f32>>> {
+        check_tokens(&[token], self.position(), self.context, self.vocab_size())?;
+        Ok(observe::trace(self, token)?)
+    }
+
+    fn profile(&mut self, token: u32, repetitions: usize) -> engine::Result<Option<Profile>> {
+        check_tokens(&[token], self.position(), self.context, self.vocab_size())?;
+        Ok(Some(observe::profile(self, token, repetitions)?))
     }
 
     fn generate(

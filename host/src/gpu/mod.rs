@@ -14,6 +14,7 @@ pub mod emulated;
 pub mod engine;
 pub mod layers;
 pub mod matrix;
+mod observe;
 pub mod pages;
 pub mod plan;
 pub mod weights;

@@ -13,6 +13,17 @@ pub struct Stage {
     pub launch: PreparedLaunch,
     /// Bytes of weights that it must read.
     pub bytes: u64,
+    /// Where the residual stream lies after this launch, if the launch completes the embedding or a part of a layer.
+    pub residual: Option<Residual>,
+}
+
+/// A residual stream in device memory: f32 values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Residual {
+    /// Address of the first value.
+    pub address: u64,
+    /// Number of values.
+    pub length: usize,
 }
 
 /// Launches in order. Data: a device, a graph under capture and the emulator execute the same plan, whole or in part.
@@ -30,7 +41,16 @@ impl Plan {
             layer,
             launch,
             bytes,
+            residual: None,
         });
+    }
+
+    /// Says that the launch pushed last completes the embedding or a part of a layer, and leaves the residual stream of
+    /// `length` values at `address`. Every part is marked once, in the model's order: engines are compared there.
+    pub fn mark_residual(&mut self, address: u64, length: usize) {
+        if let Some(stage) = self.stages.last_mut() {
+            stage.residual = Some(Residual { address, length });
+        }
     }
 
     /// The launches alone, as a backend takes them.
