@@ -336,6 +336,9 @@ struct Warp<const HD: u32, const WIDE: bool> {
 }
 
 impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
+    /// Registers hold one batch of loads only, so each is loaded when it is needed.
+    const LEAN: bool = HD > 128 || (WIDE && HD == 128);
+
     /// Sets out, with the first keys of the warp's first chunk on their way.
     ///
     /// # Safety
@@ -344,7 +347,7 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
     unsafe fn start(a: &Arguments, block: &Block<HD>) -> Self {
         let (at, chunk) = (Corner::of(block.lane), block.share.begin + block.warp);
         let mut keys = EMPTY;
-        if tile::batches(HD) == 1 && chunk < block.share.end {
+        if !Self::LEAN && chunk < block.share.end {
             // SAFETY: the chunk holds an old token, so its page is in the table.
             keys = unsafe { at.keys::<HD>(block.head(a, a.keys, chunk * CHUNK), tile::slot(chunk), 0) };
         }
@@ -380,13 +383,12 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
         unsafe {
             let keys = block.head(a, a.keys, token);
             let values = block.head(a, a.values, token);
-            // Where registers hold one batch only, it is loaded when it is needed.
-            let mut value = if tile::batches(HD) == 1 {
+            let mut value = if !Self::LEAN {
                 at.values::<HD>(values, slot, 0)
             } else {
                 EMPTY
             };
-            if tile::batches(HD) > 1 {
+            if Self::LEAN {
                 self.keys = at.keys::<HD>(keys, slot, 0);
             }
             let mut scores = [[0.0; 4]; 4];
@@ -395,12 +397,12 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
                 let second = at.keys::<HD>(keys, slot, 1);
                 tile::score::<HD>(&mut scores, queries, at, &second, 1);
             }
-            if tile::batches(HD) == 1 {
+            if !Self::LEAN {
                 self.next_keys(a, block);
             }
             let weights = self.weigh(&scores, token + 8 * at.t, block);
             let partial = token + CHUNK > block.position;
-            if tile::batches(HD) > 1 {
+            if Self::LEAN {
                 value = at.values::<HD>(values, slot, 0);
             }
             self.mix(&mut value, weights, 0, partial, valid);
