@@ -221,6 +221,23 @@ fn running_perplexity(options: &CpuOptions, windows: usize) -> Vec<Perplexity> {
     running
 }
 
+/// Values of this engine, kept so that a change shows; the test of the whole text has others' values.
+#[test]
+fn perplexity_of_the_first_windows() {
+    for (options, expected, tolerance) in [
+        (CpuOptions::reference(512), [29.347130, 26.323596], 1e-3),
+        (CpuOptions::practical(512), [29.213952, 26.219954], 5e-2),
+    ] {
+        for (found, expected) in running_perplexity(&options, 2).iter().zip(expected) {
+            assert!(
+                (found.value - expected).abs() < tolerance,
+                "{:?}: {found:?}",
+                options.numerics
+            );
+        }
+    }
+}
+
 #[test]
 #[ignore = "the whole held-out text takes minutes"]
 fn perplexity_of_the_whole_held_out_text() {
