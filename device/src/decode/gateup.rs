@@ -19,10 +19,10 @@ use super::{
     ahead::Ahead,
     columns::Columns,
     meeting::Meeting,
-    rows::{Matrix, Place, with_tile},
+    rows::{Matrix, Place},
     topk,
 };
-use crate::tile::Tile;
+use crate::tile::{Q4KTile, Q6KTile, Tile};
 use cuda_std::prelude::*;
 
 /// Shape of a layer's experts, as the launches that use them take it.
@@ -33,7 +33,7 @@ pub struct ExpertShape {
     pub experts: u32,
     /// Experts that a token uses.
     pub used: u32,
-    /// Columns of gate and up, rows of down; a multiple of 256.
+    /// Columns of gate and up, rows of down; a multiple of 256, at most 8,192.
     pub columns: u32,
     /// Rows of gate and up, columns of down; a multiple of 256.
     pub ff: u32,
@@ -55,14 +55,39 @@ pub struct GateUp {
     pub down: Ahead,
 }
 
-/// Gate and up of the chosen experts, with router softmax, norm and SwiGLU.
-///
-/// Prepare it with [`topk_gateup`].
-///
-/// # Safety
-/// The arguments of a launch that [`topk_gateup`] prepared.
-#[kernel(pdl)]
-pub unsafe fn decode_gateup(
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $tile:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Prepare it with [`topk_gateup`].
+        ///
+        /// # Safety
+        /// The arguments of a launch that [`topk_gateup`] prepared.
+        #[kernel(pdl)]
+        pub unsafe fn $name(
+            x: *const f32,
+            gain: *const f32,
+            logits: *const f32,
+            h: *mut f32,
+            weights: GateUp,
+            shape: ExpertShape,
+        ) {
+            // SAFETY: passed on.
+            unsafe { chosen_rows::<$tile>(x, gain, logits, h, weights, shape) }
+        }
+    )*};
+}
+
+kernels! {
+    /// Gate and up of the chosen experts in Q4_K, with router softmax, norm and SwiGLU.
+    decode_gateup_q4k = Q4KTile;
+    /// Gate and up of the chosen experts in Q6_K, with router softmax, norm and SwiGLU.
+    decode_gateup_q6k = Q6KTile;
+}
+
+/// The kernels' body: the type is theirs, since the larger one would set the registers of both.
+#[inline(always)]
+unsafe fn chosen_rows<T: Tile>(
     x: *const f32,
     gain: *const f32,
     logits: *const f32,
@@ -81,8 +106,7 @@ pub unsafe fn decode_gateup(
             Meeting::at(0, at.warps),
             Meeting::at(Meeting::bytes(at.warps), at.warps),
         ];
-        let row_group = expert * weights.gate.groups + group;
-        with_tile!(weights.gate.kind, T => both::<T>(at, &weights, row_group, x, gain, meetings));
+        both::<T>(at, &weights, expert * weights.gate.groups + group, x, gain, meetings);
         bring_down(&weights, expert);
         let per_column = float::rcp(shape.columns as f32);
         thread::sync_threads();
@@ -103,24 +127,18 @@ pub unsafe fn decode_gateup(
 /// Row group `group` of gate and of up, times the normed vector.
 #[inline(always)]
 unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: *const f32, gain: *const f32, meetings: [Meeting; 2]) {
-    let (mut gate, mut up, mut squares) = ([0.0; 2], [0.0; 2], 0.0);
-    let mut block = at.warp;
-    while block < at.blocks {
-        // SAFETY: the caller's: the row group exists in both matrices, the block in the vectors.
-        unsafe {
-            let g: T = at.tile(w.gate.tiles.as_ptr(), group, block);
-            let u: T = at.tile(w.up.tiles.as_ptr(), group, block);
-            let (x, part) = at.columns::<true>(x, gain, block);
-            squares += part;
-            let (a, b) = two_products(&g, &u, &x, at.lane);
-            gate = [gate[0] + a[0], gate[1] + a[1]];
-            up = [up[0] + b[0], up[1] + b[1]];
-        }
-        block += at.warps;
+    // SAFETY: the caller's: the row group exists in both matrices, and each warp has a block of columns.
+    unsafe {
+        let g: T = at.tile(w.gate.tiles.as_ptr(), group, at.warp);
+        let u: T = at.tile(w.up.tiles.as_ptr(), group, at.warp);
+        // Both are on their way before anything waits: the assembler would move each load down to its product.
+        warp::sync();
+        let (x, squares) = at.columns::<true>(x, gain, at.warp);
+        meetings[0].put_squares(squares, at.warp, at.lane);
+        let (gate, up) = two_products(&g, &u, &x, at.lane);
+        meetings[0].put(gate, at.warp, at.lane);
+        meetings[1].put(up, at.warp, at.lane);
     }
-    meetings[0].put(gate, at.warp, at.lane);
-    meetings[1].put(up, at.warp, at.lane);
-    meetings[0].put_squares(squares, at.warp, at.lane);
 }
 
 /// Two tiles times the same columns.
@@ -178,9 +196,16 @@ pub fn topk_gateup(
             16 * weights.up.groups
         ));
     }
-    let warps = super::rows::warps_for(columns, 8);
+    let warps = columns / 256;
+    if warps > 32 {
+        return refuse(format!("{columns} columns; it takes up to 8192"));
+    }
     let config = cuda_std::launch::LaunchConfig::shaped([ff / 16, shape.used, 1], [32 * warps, 1, 1])
         .shared(2 * Meeting::bytes(warps))
         .pdl(true);
-    Ok(decode_gateup::prepare(config, x, gain, logits, h, weights, shape))
+    let prepare = match weights.gate.kind {
+        kind if kind == super::rows::TileKind::Q4K as u32 => decode_gateup_q4k::prepare,
+        _ => decode_gateup_q6k::prepare,
+    };
+    Ok(prepare(config, x, gain, logits, h, weights, shape))
 }

@@ -29,8 +29,9 @@ loads! {
     /// `ld.global.nc`: read-only for the whole kernel, through L1. Not for memory that this kernel
     /// or, under PDL, the launch before it may still be writing.
     load_nc, NC;
-    /// `ld.global.nc.L1::no_allocate`: read-only and read once: weights.
-    load_stream, NC_STREAM;
+    /// `ld.global.L1::no_allocate`: read once: weights. Not `.nc`: the assembler moves such loads past barriers, down to
+    /// where their values are used, and then few are in flight.
+    load_stream, READ_ONCE;
     /// `ld.global.nc.L1::evict_last`: read-only, kept in L1 as long as possible.
     load_keep, NC_KEEP;
     /// `ld.global.cg`: from L2, past L1: what other blocks wrote.

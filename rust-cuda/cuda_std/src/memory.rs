@@ -25,7 +25,7 @@ vector!(/** Four floats, loaded and stored as one 16-byte vector. */ F32x4, f32,
 pub(crate) mod op {
     pub const PLAIN: u8 = 0;
     pub const NC: u8 = 1;
-    pub const NC_STREAM: u8 = 2;
+    pub const READ_ONCE: u8 = 2;
     pub const CG: u8 = 3;
     pub const CA: u8 = 4;
     pub const CV: u8 = 5;
@@ -148,7 +148,7 @@ macro_rules! word {
                 unsafe {
                     bytemuck::must_cast(match OP {
                         op::NC => load!($shape, "ld.global.nc", reg64 from),
-                        op::NC_STREAM => load!($shape, "ld.global.nc.L1::no_allocate", reg64 from),
+                        op::READ_ONCE => load!($shape, "ld.global.L1::no_allocate", reg64 from),
                         op::CG => load!($shape, "ld.global.cg", reg64 from),
                         op::CA => load!($shape, "ld.global.ca", reg64 from),
                         op::CV => load!($shape, "ld.volatile.global", reg64 from),

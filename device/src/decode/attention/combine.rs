@@ -37,8 +37,7 @@ pub(super) struct Room<const HD: u32, const WIDE: bool> {
     pub new_value: Shared<f32>,
     /// (max, sum) of each warp and head.
     parts: Shared<F32x2>,
-    /// Outputs of each warp and head, rows 4 floats longer than their dims against bank conflicts. Later the weights
-    /// of the splits.
+    /// Outputs of each warp and head, rows 4 floats longer than their dims against bank conflicts.
     outputs: Shared<f32>,
     /// Whether this block is the last of its key head.
     last: Shared<u32>,
@@ -53,14 +52,12 @@ impl<const HD: u32, const WIDE: bool> Room<HD, WIDE> {
         Self::outputs_at(warps) + Self::output_floats(warps) * 4
     }
 
-    /// Outputs of the warps, or the weights of 64 splits for 16 heads.
-    const fn output_floats(warps: u32) -> u32 {
-        let outputs = warps * Self::HEADS * Self::ROW;
-        if outputs < 1024 { 1024 } else { outputs }
-    }
-
     const fn outputs_at(warps: u32) -> u32 {
         Queries::<HD>::BYTES + 16 + 64 + HD * 4 + warps * Self::HEADS * 8
+    }
+
+    const fn output_floats(warps: u32) -> u32 {
+        warps * Self::HEADS * Self::ROW
     }
 
     #[inline(always)]
@@ -274,90 +271,118 @@ pub(super) unsafe fn splits<const HD: u32, const WIDE: bool>(a: &Arguments, bloc
     if room.last.load(0) == 0 {
         return;
     }
-    // SAFETY: every active split's rows are there.
-    unsafe {
-        split_weights(a, block, room);
-        thread::sync_threads();
-        add_splits(a, block, room);
-    }
-}
-
-/// The weight of every split in every head's row, `2^(m_s - M) / L`, into shared memory; a warp a head, a lane a split.
-#[inline(always)]
-unsafe fn split_weights<const HD: u32, const WIDE: bool>(a: &Arguments, block: &Block<HD>, room: Room<HD, WIDE>) {
-    let active = block.share.active;
-    let mut head = block.warp;
-    while head < block.group {
-        // Splits beyond a lane's second do not exist: a launch has at most 64.
-        let part = |split: u32| {
-            if split < active {
-                // SAFETY: an active split has written its row.
-                unsafe { global::load_cg(a.split_part::<HD>(a.split_row(block, split, head))) }
-            } else {
-                F32x2([f32::NEG_INFINITY, 0.0])
-            }
-        };
-        let (F32x2([m, l]), F32x2([n, k])) = (part(block.lane), part(block.lane + 32));
-        let max = warp::max(m.max(n));
-        let (x, y) = (float::exp2_approx(m - max), float::exp2_approx(n - max));
-        let (sum, _) = super::sum_two(float::fma(x, l, y * k), 0.0);
-        let each = float::rcp(sum);
-        room.outputs.store(head * 64 + block.lane, x * each);
-        room.outputs.store(head * 64 + block.lane + 32, y * each);
-        head += block.warps;
-    }
-}
-
-#[inline(always)]
-unsafe fn add_splits<const HD: u32, const WIDE: bool>(a: &Arguments, block: &Block<HD>, room: Room<HD, WIDE>) {
-    let vectors = HD / 4;
+    let step = thread::block_dim_x();
     let mut i = thread::thread_idx_x();
-    while i < block.group * vectors {
-        let (head, at) = (i / vectors, i % vectors);
+    while i < block.group * (HD / 4) {
         // SAFETY: every active split's rows are there; each vector of the output is written by one thread.
-        unsafe {
-            let sum = add_row(a, block, room, head, at);
-            let row = a.out.add(((block.kv_head * block.group + head) * HD) as usize);
-            global::store(row.cast::<F32x4>().add(at as usize), sum);
-        }
-        i += thread::block_dim_x();
+        unsafe { two_vectors(a, block, i, step) };
+        i += 2 * step;
     }
 }
 
-/// One vector of one head, summed over the splits in their order, four loads in flight.
-#[inline(always)]
-unsafe fn add_row<const HD: u32, const WIDE: bool>(
-    a: &Arguments,
-    block: &Block<HD>,
-    room: Room<HD, WIDE>,
+/// Splits whose parts a thread has on their way at a time.
+const TOGETHER: u32 = 8;
+
+/// A vector of four dims of a head, being summed over splits.
+#[derive(Clone, Copy)]
+struct Vector {
     head: u32,
     at: u32,
-) -> F32x4 {
-    let mut sum = F32x4([0.0; 4]);
-    let mut split = 0;
-    while split < block.share.active {
-        let mut four = [F32x4([0.0; 4]); 4];
-        unroll!(for I in 0..4 {
-            if split + (I as u32) < block.share.active {
-                let row = a.split_row(block, split + I as u32, head);
-                // SAFETY: an active split has written its row.
-                four[I] = unsafe {
-                    global::load_cg(
-                        a.workspace
-                            .partial
-                            .add((row * HD) as usize)
-                            .cast::<F32x4>()
-                            .add(at as usize),
-                    )
-                };
-            }
-        });
-        unroll!(for I in 0..4 {
-            if split + (I as u32) < block.share.active {
-                sum = add(sum, room.outputs.load(head * 64 + split + I as u32), four[I]);
-            }
-        });
-        split += 4;
+    part: Partial,
+    sum: F32x4,
+}
+
+/// What a thread has loaded of a vector's splits: outputs, and (max, sum).
+type Parts = ([F32x4; TOGETHER as usize], [F32x2; TOGETHER as usize]);
+
+impl Vector {
+    #[inline(always)]
+    fn new<const HD: u32>(i: u32) -> Self {
+        let (head, at) = (i / (HD / 4), i % (HD / 4));
+        Self {
+            head,
+            at,
+            part: Partial {
+                max: f32::NEG_INFINITY,
+                sum: 0.0,
+            },
+            sum: F32x4([0.0; 4]),
+        }
     }
-    sum
+
+    /// Loads the parts of the splits from `first` on.
+    #[inline(always)]
+    unsafe fn load<const HD: u32>(&self, a: &Arguments, block: &Block<HD>, first: u32) -> Parts {
+        let mut parts = ([F32x4([0.0; 4]); 8], [F32x2([f32::NEG_INFINITY, 0.0]); 8]);
+        unroll!(for I in 0..8 {
+            let split = first + I as u32;
+            if split < block.share.active {
+                let row = a.split_row(block, split, self.head);
+                // SAFETY: an active split has written its row.
+                unsafe {
+                    let from = a.workspace.partial.add((row * HD) as usize).cast::<F32x4>();
+                    parts.0[I] = global::load_cg(from.add(self.at as usize));
+                    parts.1[I] = global::load_cg(a.split_part::<HD>(row));
+                }
+            }
+        });
+        parts
+    }
+
+    /// Adds loaded parts, in the order of the splits.
+    #[inline(always)]
+    fn add(&mut self, (outputs, parts): &Parts) {
+        let mut max = self.part.max;
+        unroll!(for I in 0..8 {
+            max = float::max(max, parts[I].0[0]);
+        });
+        let before = float::exp2_approx(self.part.max - max);
+        self.part = Partial {
+            max,
+            sum: self.part.sum * before,
+        };
+        self.sum = times(self.sum, before);
+        unroll!(for I in 0..8 {
+            let factor = float::exp2_approx(parts[I].0[0] - max);
+            self.part.sum = float::fma(factor, parts[I].0[1], self.part.sum);
+            self.sum = add(self.sum, factor, outputs[I]);
+        });
+    }
+}
+
+/// Sums vectors `i` and `i + step` of the key head's heads over the splits and stores them: two at a time, since what
+/// this costs is the way to memory and back.
+#[inline(always)]
+unsafe fn two_vectors<const HD: u32>(a: &Arguments, block: &Block<HD>, i: u32, step: u32) {
+    let other = i + step < block.group * (HD / 4);
+    let (mut u, mut v) = (
+        Vector::new::<HD>(i),
+        Vector::new::<HD>(if other { i + step } else { i }),
+    );
+    let mut first = 0;
+    // SAFETY: the caller's.
+    unsafe {
+        while first < block.share.active {
+            let (p, q) = (u.load(a, block, first), v.load(a, block, first));
+            u.add(&p);
+            v.add(&q);
+            first += TOGETHER;
+        }
+        store_row(a, block, &u);
+        if other {
+            store_row(a, block, &v);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn store_row<const HD: u32>(a: &Arguments, block: &Block<HD>, v: &Vector) {
+    // SAFETY: the output has the head.
+    unsafe {
+        let row = a.out.add(((block.kv_head * block.group + v.head) * HD) as usize);
+        global::store(
+            row.cast::<F32x4>().add(v.at as usize),
+            times(v.sum, float::rcp(v.part.sum)),
+        );
+    }
 }

@@ -394,6 +394,7 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
             let mut scores = [[0.0; 4]; 4];
             tile::score::<HD>(&mut scores, queries, at, &self.keys, 0);
             if tile::batches(HD) > 1 {
+                warp::sync();
                 let second = at.keys::<HD>(keys, slot, 1);
                 tile::score::<HD>(&mut scores, queries, at, &second, 1);
             }
@@ -403,10 +404,13 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
             let weights = self.weigh(&scores, token + 8 * at.t, block);
             let partial = token + CHUNK > block.position;
             if Self::LEAN {
+                // Not before: there are no registers for it.
+                warp::sync();
                 value = at.values::<HD>(values, slot, 0);
             }
             self.mix(&mut value, weights, 0, partial, valid);
             if tile::batches(HD) > 1 {
+                warp::sync();
                 let mut value = at.values::<HD>(values, slot, 1);
                 self.mix(&mut value, weights, 1, partial, valid);
             }
