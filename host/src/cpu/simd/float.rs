@@ -5,7 +5,7 @@
 //! how many tokens are computed together.
 
 use super::dispatch;
-use super::isa::Isa;
+use super::isa::{Isa, array};
 
 /// Columns between two foldings of the lanes.
 const CHUNK: usize = 512;
@@ -42,7 +42,7 @@ pub(super) fn dots<const T: usize>(w: &[f32], x: [&[f32]; T]) -> [f32; T] {
         }
         start = end;
     }
-    sums.map(|sum| sum as f32)
+    array(|t| sums[t] as f32)
 }
 
 #[inline(always)]
@@ -63,14 +63,14 @@ fn chunk_dots<const T: usize>(w: &[f32], x: [&[f32]; T]) -> [f64; T] {
             lanes[t][l] = w.mul_add(*x, lanes[t][l]);
         }
     }
-    lanes.map(fold)
+    array(|t| fold(&lanes[t]))
 }
 
 /// The sum of the lanes by halving.
 #[inline(always)]
-fn fold(lanes: [f32; LANES]) -> f64 {
-    let eight: [f64; 8] = std::array::from_fn(|l| f64::from(lanes[l]) + f64::from(lanes[l + 8]));
-    let four: [f64; 4] = std::array::from_fn(|l| eight[l] + eight[l + 4]);
+fn fold(lanes: &[f32; LANES]) -> f64 {
+    let eight: [f64; 8] = array(|l| f64::from(lanes[l]) + f64::from(lanes[l + 8]));
+    let four: [f64; 4] = array(|l| eight[l] + eight[l + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
 }
 

@@ -9,7 +9,7 @@ use sparkinfer_gguf::blocks::{
     IQ4_TABLE, as_blocks, e8m0_half,
 };
 
-use super::isa::Isa;
+use super::isa::{Isa, array};
 use super::kquants::sum;
 use super::quantize::{GROUP, Group};
 use super::{Level, dispatch};
@@ -86,13 +86,13 @@ fn rows_body<I: Isa, B: DecodeGroup>(weights: &[u8], inputs: &[Group], groups: u
         for (tokens, out) in tokens.chunks(TILE).zip(out.chunks_mut(TILE)) {
             let mut sums = [Sums::default(); TILE];
             for g in 0..groups {
-                let w = row[g / per_block].decode(g % per_block);
+                let w = row[g / per_block].decode::<I>(g % per_block);
                 for (&token, sums) in tokens.iter().zip(&mut sums) {
                     sums.add::<I>(&w, &inputs[token as usize * groups + g]);
                 }
             }
-            for (out, sums) in out.iter_mut().zip(sums) {
-                *out = sum(sums.lanes) + sums.offset;
+            for (out, sums) in out.iter_mut().zip(&sums) {
+                *out = sum(&sums.lanes) + sums.offset;
             }
         }
     }
@@ -127,15 +127,15 @@ pub(in crate::cpu::simd) struct Decoded {
 /// A block of one or more groups.
 pub(in crate::cpu::simd) trait DecodeGroup: Block {
     /// Group `g` of the block.
-    fn decode(&self, g: usize) -> Decoded;
+    fn decode<I: Isa>(&self, g: usize) -> Decoded;
 }
 
 impl DecodeGroup for BlockQ8_0 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
             n: self.qs,
-            d: self.d.to_f32(),
+            d: I::half(self.d),
             m: 0.0,
         }
     }
@@ -143,10 +143,10 @@ impl DecodeGroup for BlockQ8_0 {
 
 impl DecodeGroup for BlockQ4_0 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: halves(&self.qs).map(|n| n as i8 - 8),
-            d: self.d.to_f32(),
+            n: signed(halves(&self.qs), 8),
+            d: I::half(self.d),
             m: 0.0,
         }
     }
@@ -154,21 +154,21 @@ impl DecodeGroup for BlockQ4_0 {
 
 impl DecodeGroup for BlockQ4_1 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: halves(&self.qs).map(|n| n as i8),
-            d: self.d.to_f32(),
-            m: self.m.to_f32(),
+            n: signed(halves(&self.qs), 0),
+            d: I::half(self.d),
+            m: I::half(self.m),
         }
     }
 }
 
 impl DecodeGroup for BlockQ5_0 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: five_bits(&self.qs, &self.qh).map(|n| n as i8 - 16),
-            d: self.d.to_f32(),
+            n: signed(five_bits(&self.qs, &self.qh), 16),
+            d: I::half(self.d),
             m: 0.0,
         }
     }
@@ -176,21 +176,21 @@ impl DecodeGroup for BlockQ5_0 {
 
 impl DecodeGroup for BlockQ5_1 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: five_bits(&self.qs, &self.qh).map(|n| n as i8),
-            d: self.d.to_f32(),
-            m: self.m.to_f32(),
+            n: signed(five_bits(&self.qs, &self.qh), 0),
+            d: I::half(self.d),
+            m: I::half(self.m),
         }
     }
 }
 
 impl DecodeGroup for BlockIq4Nl {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: halves(&self.qs).map(|n| IQ4_TABLE[usize::from(n)]),
-            d: self.d.to_f32(),
+            n: looked_up(halves(&self.qs), &IQ4_TABLE),
+            d: I::half(self.d),
             m: 0.0,
         }
     }
@@ -198,11 +198,11 @@ impl DecodeGroup for BlockIq4Nl {
 
 impl DecodeGroup for BlockIq4Xs {
     #[inline(always)]
-    fn decode(&self, g: usize) -> Decoded {
-        let bytes = std::array::from_fn(|i| self.qs[16 * g + i]);
-        let d = self.d.to_f32() * f32::from(self.scale(g));
+    fn decode<I: Isa>(&self, g: usize) -> Decoded {
+        let bytes = array(|i| self.qs[16 * g + i]);
+        let d = I::half(self.d) * f32::from(self.scale(g));
         Decoded {
-            n: halves(&bytes).map(|n| IQ4_TABLE[usize::from(n)]),
+            n: looked_up(halves(&bytes), &IQ4_TABLE),
             d,
             m: 0.0,
         }
@@ -211,24 +211,36 @@ impl DecodeGroup for BlockIq4Xs {
 
 impl DecodeGroup for BlockMxfp4 {
     #[inline(always)]
-    fn decode(&self, _: usize) -> Decoded {
+    fn decode<I: Isa>(&self, _: usize) -> Decoded {
         Decoded {
-            n: halves(&self.qs).map(|n| FP4_TABLE[usize::from(n)]),
+            n: looked_up(halves(&self.qs), &FP4_TABLE),
             d: e8m0_half(self.e),
             m: 0.0,
         }
     }
 }
 
+/// The values less an offset.
+#[inline(always)]
+fn signed(n: [u8; 32], offset: i8) -> [i8; 32] {
+    array(|i| n[i] as i8 - offset)
+}
+
+/// The values that a table gives for nibbles.
+#[inline(always)]
+fn looked_up(n: [u8; 32], table: &[i8; 16]) -> [i8; 32] {
+    array(|i| table[usize::from(n[i] & 15)])
+}
+
 /// 32 nibbles: the low ones of all bytes, then the high ones.
 #[inline(always)]
 fn halves(qs: &[u8; 16]) -> [u8; 32] {
-    std::array::from_fn(|i| if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 })
+    array(|i| if i < 16 { qs[i] & 15 } else { qs[i - 16] >> 4 })
 }
 
 /// As [`halves`], with bit i of `high` on top of value i.
 #[inline(always)]
 fn five_bits(qs: &[u8; 16], high: &[u8; 4]) -> [u8; 32] {
     let nibbles = halves(qs);
-    std::array::from_fn(|i| nibbles[i] | (high[i / 8] >> (i % 8) & 1) << 4)
+    array(|i| nibbles[i] | (high[i / 8] >> (i % 8) & 1) << 4)
 }

@@ -1,5 +1,18 @@
 //! The integer instructions that a compiler does not find by itself.
 
+use sparkinfer_gguf::blocks::F16;
+
+/// `[f(0), f(1), …]`, as [`std::array::from_fn`], whose loop is not inlined and so would be compiled for
+/// any machine.
+#[inline(always)]
+pub(super) fn array<T: Copy + Default, const N: usize>(f: impl Fn(usize) -> T) -> [T; N] {
+    let mut out = [T::default(); N];
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = f(i);
+    }
+    out
+}
+
 /// Which instructions this machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cpu) struct Level {
@@ -54,6 +67,9 @@ pub(in crate::cpu) trait Isa {
 
     /// The lanes as floats, rounded to nearest.
     fn to_f32(lanes: Self::Lanes) -> [f32; 8];
+
+    /// The value of a half.
+    fn half(value: F16) -> f32;
 }
 
 /// Plain Rust.
@@ -89,12 +105,17 @@ impl Isa for Portable {
 
     #[inline(always)]
     fn dot(q: &[i8; 32], a: &[i8; 32]) -> [i32; 8] {
-        std::array::from_fn(|l| (4 * l..4 * l + 4).map(|i| i32::from(q[i]) * i32::from(a[i])).sum())
+        array(|l| (4 * l..4 * l + 4).map(|i| i32::from(q[i]) * i32::from(a[i])).sum())
     }
 
     #[inline(always)]
     fn to_f32(lanes: [i32; 8]) -> [f32; 8] {
-        lanes.map(|lane| lane as f32)
+        array(|l| lanes[l] as f32)
+    }
+
+    #[inline(always)]
+    fn half(value: F16) -> f32 {
+        half::f16::from_bits(value.to_bits()).to_f32_const()
     }
 }
 
@@ -105,7 +126,7 @@ pub(in crate::cpu) struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Avx2, Isa};
+    use super::{Avx2, F16, Isa};
     use std::arch::x86_64::*;
 
     /// Any 32 bytes as a vector.
@@ -157,6 +178,12 @@ mod avx2 {
         fn to_f32(lanes: __m256i) -> [f32; 8] {
             // SAFETY: `dispatch!` has checked for AVX2; both types are 32 bytes of floats.
             unsafe { std::mem::transmute(_mm256_cvtepi32_ps(lanes)) }
+        }
+
+        #[inline(always)]
+        fn half(value: F16) -> f32 {
+            // SAFETY: `dispatch!` has checked for F16C.
+            unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(value.to_bits())))) }
         }
     }
 }

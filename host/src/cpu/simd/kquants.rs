@@ -8,7 +8,7 @@
 use sparkinfer_gguf::TensorType;
 use sparkinfer_gguf::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, as_blocks};
 
-use super::isa::Isa;
+use super::isa::{Isa, array};
 use super::quantize::Super;
 use super::{Level, dispatch};
 
@@ -103,12 +103,12 @@ fn rows_body<I: Isa, B: Decode>(weights: &[u8], inputs: &[Super], blocks: usize,
         for (tokens, out) in tokens.chunks(TILE).zip(out.chunks_mut(TILE)) {
             let mut lanes = [[0f32; 8]; TILE];
             for (b, block) in row.iter().enumerate() {
-                block.decode(&mut decoded);
+                block.decode::<I>(&mut decoded);
                 for (&token, lanes) in tokens.iter().zip(&mut lanes) {
                     add_block::<I>(&decoded, &inputs[token as usize * blocks + b], lanes);
                 }
             }
-            for (out, lanes) in out.iter_mut().zip(lanes) {
+            for (out, lanes) in out.iter_mut().zip(&lanes) {
                 *out = sum(lanes);
             }
         }
@@ -131,29 +131,29 @@ fn add_block<I: Isa>(w: &Decoded, x: &Super, lanes: &mut [f32; 8]) {
 
 /// The sum of the lanes by halving.
 #[inline(always)]
-pub(super) fn sum(lanes: [f32; 8]) -> f32 {
-    let four: [f32; 4] = std::array::from_fn(|l| lanes[l] + lanes[l + 4]);
+pub(super) fn sum(lanes: &[f32; 8]) -> f32 {
+    let four: [f32; 4] = array(|l| lanes[l] + lanes[l + 4]);
     (four[0] + four[2]) + (four[1] + four[3])
 }
 
 /// A block of a K-quant.
 pub(in crate::cpu::simd) trait Decode: sparkinfer_gguf::blocks::Block {
     /// Writes all fields of `out`.
-    fn decode(&self, out: &mut Decoded);
+    fn decode<I: Isa>(&self, out: &mut Decoded);
 }
 
 impl Decode for BlockQ4K {
     #[inline(always)]
-    fn decode(&self, out: &mut Decoded) {
+    fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_nibbles(&self.qs, &mut out.n);
         set_six_bit_scales(&self.scales, out);
-        (out.d, out.m) = (self.d.to_f32(), self.dmin.to_f32());
+        (out.d, out.m) = (I::half(self.d), I::half(self.dmin));
     }
 }
 
 impl Decode for BlockQ5K {
     #[inline(always)]
-    fn decode(&self, out: &mut Decoded) {
+    fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_nibbles(&self.qs, &mut out.n);
         for (j, n) in out.n.iter_mut().enumerate() {
             for (n, high) in n.iter_mut().zip(&self.qh) {
@@ -161,13 +161,13 @@ impl Decode for BlockQ5K {
             }
         }
         set_six_bit_scales(&self.scales, out);
-        (out.d, out.m) = (self.d.to_f32(), self.dmin.to_f32());
+        (out.d, out.m) = (I::half(self.d), I::half(self.dmin));
     }
 }
 
 impl Decode for BlockQ6K {
     #[inline(always)]
-    fn decode(&self, out: &mut Decoded) {
+    fn decode<I: Isa>(&self, out: &mut Decoded) {
         for (h, n) in out.n.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             let (low, high) = (&self.ql[64 * h..][..64], &self.qh[32 * h..][..32]);
             for l in 0..32 {
@@ -178,24 +178,24 @@ impl Decode for BlockQ6K {
             }
         }
         out.set_scales(|g| i16::from(self.scales[g]));
-        out.offsets = self.scales.map(|scale| 32 * i16::from(scale));
-        (out.d, out.m) = (self.d.to_f32(), self.d.to_f32());
+        out.offsets = array(|g| 32 * i16::from(self.scales[g]));
+        (out.d, out.m) = (I::half(self.d), I::half(self.d));
     }
 }
 
 impl Decode for BlockQ2K {
     #[inline(always)]
-    fn decode(&self, out: &mut Decoded) {
+    fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_two_bits(&self.qs, &mut out.n);
         out.set_scales(|g| i16::from(self.scales[g] & 15));
-        out.offsets = self.scales.map(|scale| i16::from(scale >> 4));
-        (out.d, out.m) = (self.d.to_f32(), self.dmin.to_f32());
+        out.offsets = array(|g| i16::from(self.scales[g] >> 4));
+        (out.d, out.m) = (I::half(self.d), I::half(self.dmin));
     }
 }
 
 impl Decode for BlockQ3K {
     #[inline(always)]
-    fn decode(&self, out: &mut Decoded) {
+    fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_two_bits(&self.qs, &mut out.n);
         for (v, n) in out.n.iter_mut().enumerate() {
             for (n, mask) in n.iter_mut().zip(&self.hmask) {
@@ -203,8 +203,8 @@ impl Decode for BlockQ3K {
             }
         }
         out.set_scales(|g| i16::from(self.scale(g)));
-        out.offsets = std::array::from_fn(|g| 4 * i16::from(self.scale(g)));
-        (out.d, out.m) = (self.d.to_f32(), self.d.to_f32());
+        out.offsets = array(|g| 4 * i16::from(self.scale(g)));
+        (out.d, out.m) = (I::half(self.d), I::half(self.d));
     }
 }
 
@@ -213,8 +213,10 @@ impl Decode for BlockQ3K {
 fn split_nibbles(qs: &[u8; 128], n: &mut [[u8; 32]; 8]) {
     let (bytes, _) = qs.as_chunks::<32>();
     for (bytes, n) in bytes.iter().zip(n.as_chunks_mut::<2>().0) {
-        n[0] = bytes.map(|byte| byte & 15);
-        n[1] = bytes.map(|byte| byte >> 4);
+        for l in 0..32 {
+            n[0][l] = bytes[l] & 15;
+            n[1][l] = bytes[l] >> 4;
+        }
     }
 }
 
@@ -224,7 +226,9 @@ fn split_two_bits(qs: &[u8; 64], n: &mut [[u8; 32]; 8]) {
     let (bytes, _) = qs.as_chunks::<32>();
     for (bytes, n) in bytes.iter().zip(n.as_chunks_mut::<4>().0) {
         for (g, n) in n.iter_mut().enumerate() {
-            *n = bytes.map(|byte| byte >> (2 * g) & 3);
+            for (n, byte) in n.iter_mut().zip(bytes) {
+                *n = byte >> (2 * g) & 3;
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Q8_0 and Q8_1) for types with blocks of 32.
 
 use super::dispatch;
-use super::isa::Isa;
+use super::isa::{Isa, array};
 
 /// Values in a [`Super`].
 pub(in crate::cpu) const SUPER: usize = 256;
@@ -106,7 +106,7 @@ fn extremes<const N: usize>(x: &[f32; N]) -> (f32, f32) {
 #[inline(always)]
 fn rounded(x: &[f32; 32], inverse: f32) -> [i8; 32] {
     // Adding 1.5·2^23 rounds and leaves the integer in the low bits: a conversion that vectorises.
-    x.map(|x| ((x * inverse).clamp(-127.0, 127.0) + 12_582_912.0).to_bits() as i8)
+    array(|i| ((x[i] * inverse).clamp(-127.0, 127.0) + 12_582_912.0).to_bits() as i8)
 }
 
 #[cfg(test)]
