@@ -157,6 +157,7 @@ impl<'m> AttentionPart<'m> {
         for start in (all.start / BLOCK * BLOCK..all.end).step_by(BLOCK) {
             let len = BLOCK.min(all.end - start);
             cache.get(
+                batch.pool.level,
                 tile.kv_head,
                 start,
                 &mut keys[..len * head_dim],

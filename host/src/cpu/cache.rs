@@ -3,6 +3,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
+use super::simd::{Level, widen};
 use crate::model::KvType;
 
 /// Keys and values, `[kv_heads][context][head_dim]` each.
@@ -44,10 +45,10 @@ impl Cache {
     }
 
     /// Copies keys and values of a head, from position `first` on, as many as `keys` and `values` hold.
-    pub(super) fn get(&self, head: usize, first: usize, keys: &mut [f32], values: &mut [f32]) {
+    pub(super) fn get(&self, level: Level, head: usize, first: usize, keys: &mut [f32], values: &mut [f32]) {
         let from = (head * self.context + first) * self.head_dim;
-        self.keys.get(from, keys);
-        self.values.get(from, values);
+        self.keys.get(level, from, keys);
+        self.values.get(level, from, values);
     }
 }
 
@@ -66,10 +67,10 @@ impl Store {
         }
     }
 
-    fn get(&self, at: usize, to: &mut [f32]) {
+    fn get(&self, level: Level, at: usize, to: &mut [f32]) {
         match self {
             Store::F32(all) => to.copy_from_slice(&all[at..at + to.len()]),
-            Store::F16(all) => all[at..at + to.len()].convert_to_f32_slice(to),
+            Store::F16(all) => widen(level, &all[at..at + to.len()], to),
         }
     }
 }
@@ -92,7 +93,7 @@ mod tests {
             let mut cache = Cache::new(kind, 2, 2, 3).unwrap();
             cache.put(1, &[0.0, 0.0, 1.0 / 3.0, 2.0], &[0.0, 0.0, 4.0, 5.0]);
             let (mut keys, mut values) = ([9.0; 4], [9.0; 4]);
-            cache.get(1, 0, &mut keys, &mut values);
+            cache.get(Level::best(), 1, 0, &mut keys, &mut values);
             assert_eq!((keys, values), ([0.0, 0.0, third, 2.0], [0.0, 0.0, 4.0, 5.0]));
         }
     }

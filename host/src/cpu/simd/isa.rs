@@ -70,6 +70,9 @@ pub(in crate::cpu) trait Isa {
 
     /// The value of a half.
     fn half(value: F16) -> f32;
+
+    /// The values of eight halves.
+    fn halves(bits: &[u16; 8]) -> [f32; 8];
 }
 
 /// Plain Rust.
@@ -116,6 +119,11 @@ impl Isa for Portable {
     #[inline(always)]
     fn half(value: F16) -> f32 {
         half::f16::from_bits(value.to_bits()).to_f32_const()
+    }
+
+    #[inline(always)]
+    fn halves(bits: &[u16; 8]) -> [f32; 8] {
+        array(|i| half::f16::from_bits(bits[i]).to_f32_const())
     }
 }
 
@@ -184,6 +192,13 @@ mod avx2 {
         fn half(value: F16) -> f32 {
             // SAFETY: `dispatch!` has checked for F16C.
             unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(value.to_bits())))) }
+        }
+
+        #[inline(always)]
+        fn halves(bits: &[u16; 8]) -> [f32; 8] {
+            // SAFETY: `dispatch!` has checked for F16C; the load is of the reference's 16 bytes, and both types
+            // of the result are 32 bytes of floats.
+            unsafe { std::mem::transmute(_mm256_cvtph_ps(_mm_loadu_si128(std::ptr::from_ref(bits).cast()))) }
         }
     }
 }

@@ -156,9 +156,7 @@ impl Decode for BlockQ5K {
     fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_nibbles(&self.qs, &mut out.n);
         for (j, n) in out.n.iter_mut().enumerate() {
-            for (n, high) in n.iter_mut().zip(&self.qh) {
-                *n |= (high >> j & 1) << 4;
-            }
+            *n = array(|l| n[l] | (self.qh[l] >> j & 1) << 4);
         }
         set_six_bit_scales(&self.scales, out);
         (out.d, out.m) = (I::half(self.d), I::half(self.dmin));
@@ -198,9 +196,7 @@ impl Decode for BlockQ3K {
     fn decode<I: Isa>(&self, out: &mut Decoded) {
         split_two_bits(&self.qs, &mut out.n);
         for (v, n) in out.n.iter_mut().enumerate() {
-            for (n, mask) in n.iter_mut().zip(&self.hmask) {
-                *n |= (mask >> v & 1) << 2;
-            }
+            *n = array(|l| n[l] | (self.hmask[l] >> v & 1) << 2);
         }
         out.set_scales(|g| i16::from(self.scale(g)));
         out.offsets = array(|g| 4 * i16::from(self.scale(g)));
@@ -213,10 +209,8 @@ impl Decode for BlockQ3K {
 fn split_nibbles(qs: &[u8; 128], n: &mut [[u8; 32]; 8]) {
     let (bytes, _) = qs.as_chunks::<32>();
     for (bytes, n) in bytes.iter().zip(n.as_chunks_mut::<2>().0) {
-        for l in 0..32 {
-            n[0][l] = bytes[l] & 15;
-            n[1][l] = bytes[l] >> 4;
-        }
+        n[0] = array(|l| bytes[l] & 15);
+        n[1] = array(|l| bytes[l] >> 4);
     }
 }
 
@@ -226,9 +220,7 @@ fn split_two_bits(qs: &[u8; 64], n: &mut [[u8; 32]; 8]) {
     let (bytes, _) = qs.as_chunks::<32>();
     for (bytes, n) in bytes.iter().zip(n.as_chunks_mut::<4>().0) {
         for (g, n) in n.iter_mut().enumerate() {
-            for (n, byte) in n.iter_mut().zip(bytes) {
-                *n = byte >> (2 * g) & 3;
-            }
+            *n = array(|l| bytes[l] >> (2 * g) & 3);
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) use groups::GroupType;
 pub(super) use isa::Level;
 pub(super) use kquants::KType;
 pub(super) use quantize::{GROUP, Group, SUPER, Super, quantize_groups, quantize_supers};
-pub(super) use vector::{Attend, attend, gate, rms_norm, softmax};
+pub(super) use vector::{Attend, attend, gate, rms_norm, softmax, widen};
 
 /// Calls `$body::<$isa, …>` compiled for the level, by way of a function that has its features.
 macro_rules! dispatch {

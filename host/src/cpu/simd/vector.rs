@@ -59,6 +59,23 @@ fn softmax_body<I: Isa>(x: &mut [f32]) {
     x.iter_mut().for_each(|x| *x *= inverse);
 }
 
+dispatch! {
+    /// The values of halves; `to` is as long as `from`.
+    pub(in crate::cpu) fn widen / widen_avx2(from: &[half::f16], to: &mut [f32]) = widen_body
+}
+
+#[inline(always)]
+fn widen_body<I: Isa>(from: &[half::f16], to: &mut [f32]) {
+    let (wide, tail) = bytemuck::cast_slice::<_, u16>(from).as_chunks::<8>();
+    let (to_wide, to_tail) = to.as_chunks_mut::<8>();
+    for (from, to) in wide.iter().zip(to_wide) {
+        *to = I::halves(from);
+    }
+    for (from, to) in tail.iter().zip(to_tail) {
+        *to = half::f16::from_bits(*from).to_f32_const();
+    }
+}
+
 /// The running softmax of one query over blocks of positions (Milakov & Gimelshein 2018).
 pub(in crate::cpu) struct Attend<'a> {
     /// The query, `[head_dim]`.
@@ -177,6 +194,21 @@ mod tests {
                 };
                 assert!((f64::from(out) - exact * f64::from(*up)).abs() < 4e-6);
             }
+        }
+    }
+
+    #[test]
+    fn every_half_is_widened() {
+        let halves: Vec<half::f16> = (0..=u16::MAX).chain([1, 2, 3]).map(half::f16::from_bits).collect();
+        let widened = both(|level| {
+            let mut to = vec![0.0; halves.len()];
+            widen(level, &halves, &mut to);
+            to.iter()
+                .map(|x| if x.is_nan() { 0 } else { x.to_bits() })
+                .collect::<Vec<u32>>()
+        });
+        for (half, widened) in halves.iter().zip(widened) {
+            assert!(half.is_nan() || half.to_f32().to_bits() == widened, "{half}");
         }
     }
 
