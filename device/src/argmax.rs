@@ -19,7 +19,7 @@ const WARPS: u32 = THREADS / 32;
 
 /// Orders floats as unsigned integers: NaN is 0, −0 and +0 are the same.
 #[inline(always)]
-fn key(x: f32) -> u32 {
+pub(crate) fn key(x: f32) -> u32 {
     if x.is_nan() {
         return 0;
     }
@@ -29,13 +29,13 @@ fn key(x: f32) -> u32 {
 
 /// Value and index in one number: the larger value is larger, then the lower index.
 #[inline(always)]
-fn candidate(key: u32, index: u32) -> u64 {
+pub(crate) fn candidate(key: u32, index: u32) -> u64 {
     u64::from(key) << 32 | u64::from(!index)
 }
 
 /// The largest candidate of the warp, in every lane.
 #[inline(always)]
-fn warp_best(mine: u64) -> u64 {
+pub(crate) fn warp_best(mine: u64) -> u64 {
     let high = warp::redux_max(warp::FULL, (mine >> 32) as u32);
     let low = if (mine >> 32) as u32 == high { mine as u32 } else { 0 };
     u64::from(high) << 32 | u64::from(warp::redux_max(warp::FULL, low))

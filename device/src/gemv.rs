@@ -1,19 +1,88 @@
 //! Matrix × vector for any tensor type, decoded where it is read.
 //!
-//! **Computes** `y[r] = Σ_c W[r][c]·x[c]` in f32, W in any [`Format`] as in the file, x and y f32.
+//! **Computes** `y[r] = scale·Σ_c W[r][c]·x[c] + bias[r]` in f32, W in any [`Format`] as in the file, x and y f32; and
+//! the same for chosen experts, a rank each: rank k takes matrix `ids[k]` of a stack ([`Extra`]).
 //!
 //! **Moves** the file's bytes of W, once (types aligned to 2 bytes in several small loads), and x from L1 for each row.
 //!
 //! **Shape of work**: a warp takes a row, a lane every 32nd piece of eight columns; warps stride over the rows. The first
-//! piece of the first row is decoded before the wait. It serves every type and every width from the first day; types that
-//! matter get a kernel of their own.
+//! piece of the first row is decoded before the wait, unless the launch before chooses the matrix. Grid y is the rank. It
+//! serves every type and every width from the first day; types that matter get a kernel of their own.
 //!
-//! **Launch**: [`config`]; columns a multiple of the type's block (any number for plain types). PDL allowed.
+//! **Launch**: [`launch`], [`launch_with`]; columns a multiple of the type's block (any number for plain types). PDL
+//! allowed.
 
 use crate::format::{
     Bf16, F16, F32, Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
 };
 use cuda_std::prelude::*;
+
+/// What a product has beside its matrix and vector: chosen experts, a second scale, a bias.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Extra {
+    /// The expert of each rank, written by an earlier launch; null: one rank, the first matrix.
+    pub ids: DevicePtr<u32>,
+    /// Multiplies the results; null: nothing does.
+    pub scale: DevicePtr<f32>,
+    /// Added to the scaled results, one value a row; null: none.
+    pub bias: DevicePtr<f32>,
+    /// Bytes from one expert's matrix to the next.
+    pub expert_bytes: u64,
+    /// Floats from one rank's x to the next, a multiple of 4; 0: all ranks share one.
+    pub x_stride: u32,
+    /// 1: a scale for each expert; 0: one for all.
+    pub scale_stride: u32,
+}
+
+impl Extra {
+    /// Nothing beside matrix and vector.
+    pub const NONE: Self = Self {
+        ids: DevicePtr::null(),
+        scale: DevicePtr::null(),
+        bias: DevicePtr::null(),
+        expert_bytes: 0,
+        x_stride: 0,
+        scale_stride: 0,
+    };
+
+    /// The expert of rank `rank`. Called after the wait.
+    #[inline(always)]
+    unsafe fn expert(&self, rank: usize) -> usize {
+        if self.ids.is_null() {
+            return 0;
+        }
+        // SAFETY: the launch's contract: an id for each rank.
+        unsafe { global::load(self.ids.as_ptr().add(rank)) as usize }
+    }
+
+    /// The factor of an expert's results.
+    #[inline(always)]
+    unsafe fn factor(&self, expert: usize) -> f32 {
+        if self.scale.is_null() {
+            return 1.0;
+        }
+        // SAFETY: the launch's contract: a scale for each expert, or one.
+        unsafe { global::load_nc(self.scale.as_ptr().add(expert * self.scale_stride as usize)) }
+    }
+
+    /// What is added to row `r`.
+    #[inline(always)]
+    unsafe fn term(&self, r: u32) -> f32 {
+        if self.bias.is_null() {
+            return 0.0;
+        }
+        // SAFETY: the launch's contract: a value for each row.
+        unsafe { global::load_nc(self.bias.as_ptr().add(r as usize)) }
+    }
+}
+
+/// Floats from one rank's results to the next: the rows, rounded up so that each rank's are aligned to 16 bytes.
+#[must_use]
+#[inline(always)]
+pub const fn rank_stride(rows: u32) -> u32 {
+    (rows + 3) & !3
+}
 
 /// `sum` plus the product of eight weights with activations 8·piece … 8·piece + 7.
 #[inline(always)]
@@ -53,24 +122,39 @@ unsafe fn rest<F: Format>(row: *const u8, x: *const f32, columns: u32, lane: u32
 }
 
 #[inline(always)]
-unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32) {
+unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
     let lane = thread::thread_idx_x() & 31;
     let warps = thread::grid_dim_x() * thread::block_dim_x() / 32;
     let mut r = (thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x()) / 32;
     let row_bytes = F::row_bytes(columns);
     // SAFETY: used for rows that exist only.
-    let row = |r: u32| unsafe { weights.add(r as usize * row_bytes) };
-    let first = |r: u32| {
+    let row = |matrix: *const u8, r: u32| unsafe { matrix.add(r as usize * row_bytes) };
+    let first = |matrix: *const u8, r: u32| {
         if r < rows && lane < columns / 8 {
             // SAFETY: the piece lies within the row.
-            unsafe { F::eight(row(r), lane) }
+            unsafe { F::eight(row(matrix, r), lane) }
         } else {
             [0.0; 8]
         }
     };
-    let mut head = first(r);
+    let known = extra.ids.is_null();
+    let mut head = if known { first(weights, r) } else { [0.0; 8] };
     pdl::launch_dependents();
     pdl::wait();
+    let rank = thread::block_idx_y() as usize;
+    // SAFETY: the launch's contract: every rank has an expert, an x and results.
+    let (matrix, x, y, factor) = unsafe {
+        let expert = extra.expert(rank);
+        (
+            weights.add(expert * extra.expert_bytes as usize),
+            x.add(rank * extra.x_stride as usize),
+            y.add(rank * rank_stride(rows) as usize),
+            extra.factor(expert),
+        )
+    };
+    if !known {
+        head = first(matrix, r);
+    }
     while r < rows {
         let mut sum = 0f32;
         if lane < columns / 8 {
@@ -78,13 +162,13 @@ unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, ro
             sum = unsafe { dot(head, x, lane, sum) };
         }
         // SAFETY: the row exists.
-        sum = warp::sum(unsafe { rest::<F>(row(r), x, columns, lane, sum) });
+        sum = warp::sum(unsafe { rest::<F>(row(matrix, r), x, columns, lane, sum) });
         if lane == 0 {
-            // SAFETY: y has `rows` elements.
-            unsafe { global::store(y.add(r as usize), sum) };
+            // SAFETY: y and the bias have `rows` elements.
+            unsafe { global::store(y.add(r as usize), sum * factor + extra.term(r)) };
         }
         r += warps;
-        head = first(r);
+        head = first(matrix, r);
     }
 }
 
@@ -94,11 +178,12 @@ macro_rules! kernels {
         $(#[$doc])*
         ///
         /// # Safety
-        /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values.
+        /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values, and what `extra` says
+        /// is there.
         #[kernel(pdl)]
-        pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32) {
+        pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
             // SAFETY: the launch's contract.
-            unsafe { multiply::<$format>(weights, x, y, rows, columns) }
+            unsafe { multiply::<$format>(weights, x, y, rows, columns, extra) }
         }
         )*
 
@@ -152,6 +237,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
+    use super::Extra;
     use crate::layout::Shape;
     use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
@@ -162,7 +248,7 @@ mod host {
     const THREADS: u32 = 128;
 
     pub(super) type Prepare =
-        fn(LaunchConfig, DevicePtr<u8>, DevicePtr<f32>, DevicePtr<f32>, u32, u32) -> PreparedLaunch;
+        fn(LaunchConfig, DevicePtr<u8>, DevicePtr<f32>, DevicePtr<f32>, u32, u32, Extra) -> PreparedLaunch;
 
     /// The shape of a launch over rows whose type has blocks of `block` columns, on at most `max_blocks` blocks of
     /// threads; with it, rows and columns as the kernels take them.
@@ -181,12 +267,44 @@ mod host {
     /// # Errors
     /// A type that has no kernel, and as [`config`].
     pub fn launch(ty: TensorType, shape: Shape, o: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
-        let refuse = || ShapeError::new("gemv", format!("weights of type {ty}, which has no kernel"));
-        let prepare = super::prepare_of(ty).ok_or_else(refuse)?;
+        launch_with(ty, shape, o, max_blocks, Extra::NONE, 1)
+    }
+
+    /// As [`launch`], with what `extra` says, for `ranks` experts: `y` has [`rank_stride`](super::rank_stride) floats for
+    /// each.
+    ///
+    /// # Errors
+    /// As [`launch`]; no ranks or more than a grid has rows, more than one without ids, or ranks whose x is not aligned.
+    pub fn launch_with(
+        ty: TensorType,
+        shape: Shape,
+        o: Operands,
+        max_blocks: u32,
+        extra: Extra,
+        ranks: u32,
+    ) -> Result<PreparedLaunch, ShapeError> {
+        let refuse = |rule| ShapeError::new("gemv", rule);
+        let kernel = super::prepare_of(ty);
+        let prepare = kernel.ok_or_else(|| refuse(format!("weights of type {ty}, which has no kernel")))?;
+        if !(1..=65_535).contains(&ranks) || (ranks > 1 && extra.ids.is_null()) {
+            return Err(refuse(format!(
+                "{ranks} ranks; it takes 1 to 65535, and ids for more than 1"
+            )));
+        }
+        if !extra.x_stride.is_multiple_of(4) {
+            return Err(refuse(format!(
+                "ranks {} floats apart; it takes multiples of 4",
+                extra.x_stride
+            )));
+        }
         let (config, rows, columns) = config(shape, ty.block_len() as u32, max_blocks)?;
-        Ok(prepare(config, o.weights, o.x.cast(), o.y, rows, columns))
+        let config = LaunchConfig {
+            grid: [config.grid[0], ranks, 1],
+            ..config
+        };
+        Ok(prepare(config, o.weights, o.x.cast(), o.y, rows, columns, extra))
     }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{config, launch};
+pub use host::{config, launch, launch_with};

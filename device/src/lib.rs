@@ -6,6 +6,7 @@
 //! | [`tile`] | what the tensor-core matrix × vector kernels share |
 //! | [`format`] | tensor types as in the file, decoded where they are read |
 //! | [`decode`] | the fused kernels of a decode step at batch size 1 |
+//! | [`general`] | the unfused kernels of a decode step of any model |
 //! | [`norm`], [`rope`], [`embed`], [`mmvq`], [`gemv`], [`argmax`], [`stream`] | the kernels, a file each |
 //!
 //! A kernel's file says what it computes, what it moves, why it is shaped so, and how it may be launched; its launch
@@ -18,6 +19,7 @@ pub mod decode;
 pub mod embed;
 pub mod format;
 pub mod gemv;
+pub mod general;
 pub mod layout;
 pub mod mmvq;
 pub mod norm;
@@ -68,6 +70,10 @@ cuda_std::kernels![
     gemv::gemv_q5_k,
     gemv::gemv_q6_k,
     gemv::gemv_q8_0,
+    general::best::general_best,
+    general::gated::general_gated,
+    general::mix::general_mix,
+    general::topk::general_topk,
     decode::advance::decode_advance,
     decode::attention::attention_128,
     decode::attention::attention_128_wide,

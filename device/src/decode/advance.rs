@@ -20,8 +20,7 @@ const THREADS: u32 = 256;
 /// The arguments of a launch that [`advance`](fn@advance) prepared.
 #[kernel(pdl)]
 pub unsafe fn decode_advance(best: *const Best, count: u32, state: *mut StepState, ring: *mut u64, ring_length: u32) {
-    let parts: Shared<U32x2> = shared::dynamic(0, THREADS / 32);
-    let (id, lane) = (thread::thread_idx_x(), warp::lane());
+    let id = thread::thread_idx_x();
     pdl::wait();
     let mut mine = Best::NONE;
     let mut i = id;
@@ -32,22 +31,10 @@ pub unsafe fn decode_advance(best: *const Best, count: u32, state: *mut StepStat
             i += THREADS;
         }
     }
-    let mine = mine.of_warp();
-    if lane == 0 {
-        parts.store(id / 32, U32x2([mine.logit.to_bits(), mine.token]));
-    }
-    thread::sync_threads();
+    let best = mine.of_block();
     if id == 0 {
-        let mut all = Best::NONE;
-        unroll!(for I in 0..8 {
-            let U32x2([logit, token]) = parts.load(I as u32);
-            all = all.or(Best {
-                logit: f32::from_bits(logit),
-                token,
-            });
-        });
         // SAFETY: the launch's contract.
-        unsafe { emit(all.token, state, ring, ring_length) };
+        unsafe { emit(best.token, state, ring, ring_length) };
     }
 }
 
@@ -87,7 +74,7 @@ pub fn advance(
         return Err(crate::shape::ShapeError::new("decode_advance", rule));
     }
     let config = cuda_std::launch::LaunchConfig::new(1, THREADS)
-        .shared(THREADS / 32 * 8)
+        .shared(Best::BLOCK_BYTES)
         .pdl(true);
     Ok(decode_advance::prepare(config, best, count, state, ring, ring_length))
 }

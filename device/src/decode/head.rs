@@ -57,6 +57,40 @@ impl Best {
         self
     }
 
+    /// Bytes of shared memory that [`of_block`](Self::of_block) uses, from the start of the block's.
+    pub(crate) const BLOCK_BYTES: u32 = 8 * 8;
+
+    /// The best of a block of 256 threads, in thread 0. All threads call this together.
+    #[inline(always)]
+    pub(crate) fn of_block(self) -> Self {
+        let parts: Shared<U32x2> = shared::dynamic(0, 8);
+        let mine = self.of_warp();
+        if warp::lane() == 0 {
+            let word = U32x2([mine.logit.to_bits(), mine.token]);
+            parts.store(thread::thread_idx_x() / 32, word);
+        }
+        thread::sync_threads();
+        let mut all = Self::NONE;
+        unroll!(for I in 0..8 {
+            let U32x2([logit, token]) = parts.load(I as u32);
+            all = all.or(Self {
+                logit: f32::from_bits(logit),
+                token,
+            });
+        });
+        all
+    }
+
+    /// Stores the entry as one word.
+    ///
+    /// # Safety
+    /// `to` is writable.
+    #[inline(always)]
+    pub(crate) unsafe fn store(self, to: *mut Self) {
+        // SAFETY: the caller's.
+        unsafe { global::store(to.cast::<U32x2>(), U32x2([self.logit.to_bits(), self.token])) }
+    }
+
     /// Loads an entry as one word.
     ///
     /// # Safety
@@ -108,8 +142,7 @@ pub unsafe fn decode_head(
         if at.warp == 0 {
             let mine = mine.of_warp();
             if at.lane == 0 {
-                let word = U32x2([mine.logit.to_bits(), mine.token]);
-                global::store(best.add(thread::block_idx_x() as usize).cast::<U32x2>(), word);
+                mine.store(best.add(thread::block_idx_x() as usize));
             }
         }
     }
@@ -165,8 +198,9 @@ unsafe fn stream<T: Tile>(
     best
 }
 
+/// `cap · tanh(logit / cap)`; the logit itself for a cap of 0.
 #[inline(always)]
-fn capped(logit: f32, cap: f32) -> f32 {
+pub(crate) fn capped(logit: f32, cap: f32) -> f32 {
     if cap == 0.0 {
         return logit;
     }

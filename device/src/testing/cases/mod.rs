@@ -5,6 +5,7 @@ pub(crate) mod attention;
 mod decode;
 mod embed;
 mod gemv;
+mod general;
 mod layer;
 mod mmvq;
 mod norm;
@@ -22,6 +23,7 @@ pub fn all() -> Vec<Case> {
         decode::CASES,
         embed::CASES,
         gemv::CASES,
+        general::CASES,
         layer::CASES,
         mmvq::CASES,
         norm::CASES,

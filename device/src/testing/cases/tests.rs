@@ -39,6 +39,8 @@ tests! {
     decode: "decode_", 12;
     embed: "embed_", 20;
     gemv: "gemv_", 16;
+    gemv_experts: "experts_", 16;
+    general: "general_", 20;
     mmvq_q4k_tensor: "mmvq_q4k_tensor", 16;
     mmvq_small_tensor: "mmvq_q4_", 12;
     mmvq_small_five_tensor: "mmvq_q5_", 12;
