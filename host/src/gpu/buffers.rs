@@ -31,6 +31,8 @@ pub struct BufferSizes {
     pub partial: usize,
     /// Key heads, in the layer that has most.
     pub kv_heads: usize,
+    /// Floats of the general path's own values; 0 for the fused one.
+    pub work: usize,
     /// Layers with a cache.
     pub layers: usize,
     /// Elements of a page of keys, and of values.
@@ -52,7 +54,7 @@ impl BufferSizes {
     }
 
     /// The byte offsets of the buffers in one allocation, and its size first.
-    fn places(&self) -> (usize, [usize; 11]) {
+    fn places(&self) -> (usize, [usize; 12]) {
         let floats = [
             self.hidden,
             self.hidden,
@@ -65,6 +67,7 @@ impl BufferSizes {
             self.partial,
             self.kv_heads,
             self.pages,
+            self.work,
         ];
         let mut end = 256;
         let offsets = floats.map(|floats| {
@@ -102,6 +105,8 @@ pub struct StepBuffers {
     pub counters: DevicePtr<u32>,
     /// The page of every 64 positions of the sequence.
     pub page_table: DevicePtr<u32>,
+    /// The general path's own values.
+    pub work: DevicePtr<f32>,
     /// The emitted tokens, in memory that the host reads.
     pub ring: DevicePtr<u64>,
     /// Entries of the ring.
@@ -121,12 +126,27 @@ impl StepBuffers {
     /// # Errors
     /// Out of memory, or the driver's.
     pub fn allocate<B: Backend>(backend: &B, sizes: &BufferSizes) -> Result<Self> {
-        let (bytes, offsets) = sizes.places();
+        let (bytes, _) = sizes.places();
         let scratch = backend.allocate(bytes)?;
         let cache = backend.allocate(sizes.cache_bytes() as usize)?;
-        let ring_memory = backend.host_visible(RING_LENGTH as usize)?;
+        let ring = backend.host_visible(RING_LENGTH as usize)?;
+        Ok(Self::new(sizes, scratch, cache, ring))
+    }
+
+    /// Buffers without memory, for a plan that is made to see whether the kernels take it.
+    pub fn nowhere(sizes: &BufferSizes) -> Self {
+        Self::new(sizes, Box::new(Nowhere), Box::new(Nowhere), Box::new(Nowhere))
+    }
+
+    fn new(
+        sizes: &BufferSizes,
+        scratch: Box<dyn Memory>,
+        cache: Box<dyn Memory>,
+        ring_memory: Box<dyn HostVisible>,
+    ) -> Self {
+        let (_, offsets) = sizes.places();
         let at = |i: usize| scratch.address() + offsets[i] as u64;
-        Ok(Self {
+        Self {
             state: DevicePtr::from_raw(scratch.address()),
             x: DevicePtr::from_raw(at(0)),
             x_mid: DevicePtr::from_raw(at(1)),
@@ -139,6 +159,7 @@ impl StepBuffers {
             partial: DevicePtr::from_raw(at(8)),
             counters: DevicePtr::from_raw(at(9)),
             page_table: DevicePtr::from_raw(at(10)),
+            work: DevicePtr::from_raw(at(11)),
             ring: DevicePtr::from_raw(ring_memory.address()),
             ring_length: RING_LENGTH,
             page_stride: sizes.page_stride as u32,
@@ -147,7 +168,7 @@ impl StepBuffers {
             cache,
             ring_memory,
             _scratch: scratch,
-        })
+        }
     }
 
     /// The pool of keys of a layer.
@@ -163,6 +184,27 @@ impl StepBuffers {
     /// The ring as the host reads it.
     pub fn ring_memory(&self) -> &dyn HostVisible {
         self.ring_memory.as_ref()
+    }
+}
+
+/// No memory.
+struct Nowhere;
+
+impl Memory for Nowhere {
+    fn address(&self) -> u64 {
+        0
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl HostVisible for Nowhere {
+    fn address(&self) -> u64 {
+        0
+    }
+    fn load(&self, _index: usize) -> u64 {
+        0
     }
 }
 

@@ -15,11 +15,11 @@ use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
 
 use super::backend::{DeviceError, Result};
-use super::buffers::StepBuffers;
+use super::buffers::{BufferSizes, StepBuffers, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
 use super::matrix::Form;
 use super::plan::Plan;
-use crate::model::{ModelSpec, RopeLayout};
+use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 
 /// Blocks of the head launch for each multiprocessor: enough that their loads overlap.
 const HEAD_BLOCKS_PER_SM: u32 = 4;
@@ -119,7 +119,7 @@ impl DecodeParts<'_> {
         plan.push("norm_qkv", Some(layer), bytes, qkv);
 
         let attend = AttentionPlan::new(
-            attention_shape(self.spec, part, b),
+            attention_shape(self.spec, spec, b.page_stride),
             spec.head_dim as u32,
             self.multiprocessors,
         )?;
@@ -225,42 +225,58 @@ impl DecodeParts<'_> {
     }
 }
 
+/// The sizes of the buffers that the plan of `model` uses, with room for `context` tokens.
+///
+/// # Errors
+/// A shape that the attention kernels do not take.
+pub fn buffer_sizes(spec: &ModelSpec, model: &FusedModel, context: usize, multiprocessors: u32) -> Result<BufferSizes> {
+    let most = |f: &dyn Fn(&Attention, &Moe) -> usize| {
+        let sizes = model
+            .layers
+            .iter()
+            .map(|(attention, experts)| f(&attention.spec, &experts.spec));
+        sizes.max().unwrap_or(0)
+    };
+    Ok(BufferSizes {
+        hidden: spec.embedding_length,
+        qkv: most(&|a, _| (a.heads + 2 * a.kv_heads) * a.head_dim),
+        attended: most(&|a, _| a.heads * a.head_dim),
+        experts: most(&|_, moe| moe.experts),
+        inner: most(&|_, moe| moe.used * moe.width),
+        vocab: spec.vocab_size,
+        candidates: most_candidates(multiprocessors),
+        partial: attention_workspace(spec, model, multiprocessors)?,
+        kv_heads: most(&|a, _| a.kv_heads),
+        work: 0,
+        layers: model.layers.len(),
+        page_stride: most(&|a, _| page_stride(a) as usize),
+        pages: pages_for(context),
+    })
+}
+
 /// Candidates that the head leaves for [`advance`], at most.
-pub fn most_candidates(multiprocessors: u32) -> usize {
+fn most_candidates(multiprocessors: u32) -> usize {
     (HEAD_BLOCKS_PER_SM * multiprocessors) as usize
 }
 
 /// Floats of workspace that the attention of `model` needs.
-///
-/// # Errors
-/// A shape that the attention kernels do not take.
-pub fn attention_workspace(spec: &ModelSpec, model: &FusedModel, multiprocessors: u32) -> Result<usize> {
-    let mut shapes = model.layers.iter().map(|(part, _)| {
-        let shape = AttentionShape {
-            page_stride: page_stride(part),
-            ..attention_constants(spec, part)
-        };
+fn attention_workspace(spec: &ModelSpec, model: &FusedModel, multiprocessors: u32) -> Result<usize> {
+    let mut plans = model.layers.iter().map(|(part, _)| {
+        let shape = attention_shape(spec, &part.spec, page_stride(&part.spec));
         AttentionPlan::new(shape, part.spec.head_dim as u32, multiprocessors).map(|plan| plan.workspace_floats())
     });
-    shapes
+    plans
         .try_fold(0, |most, floats| floats.map(|floats| most.max(floats)))
         .map_err(DeviceError::new)
 }
 
-/// Elements of one page of a layer's keys, and of its values.
-pub fn page_stride(part: &FusedAttention) -> u32 {
-    sparkinfer_device::decode::kv::page_elements(part.spec.kv_heads as u32, part.spec.head_dim as u32)
+/// Elements of one page of a part's keys, and of its values.
+pub(super) fn page_stride(attention: &Attention) -> u32 {
+    sparkinfer_device::decode::kv::page_elements(attention.kv_heads as u32, attention.head_dim as u32)
 }
 
-fn attention_shape(spec: &ModelSpec, part: &FusedAttention, buffers: &StepBuffers) -> AttentionShape {
-    AttentionShape {
-        page_stride: buffers.page_stride,
-        ..attention_constants(spec, part)
-    }
-}
-
-fn attention_constants(spec: &ModelSpec, part: &FusedAttention) -> AttentionShape {
-    let attention = &part.spec;
+/// The attention kernels' constants for a part whose cache has pages `page_stride` elements apart.
+pub(super) fn attention_shape(spec: &ModelSpec, attention: &Attention, page_stride: u32) -> AttentionShape {
     AttentionShape {
         heads: attention.heads as u32,
         kv_heads: attention.kv_heads as u32,
@@ -270,7 +286,7 @@ fn attention_constants(spec: &ModelSpec, part: &FusedAttention) -> AttentionShap
             RopeLayout::Interleaved => Pairing::Neighbours as u32,
         },
         window: attention.window.unwrap_or(0) as u32,
-        page_stride: 0,
+        page_stride,
         least_chunks: LEAST_CHUNKS,
         eps: spec.norm_eps,
         scale: attention.scale,

@@ -7,12 +7,11 @@ use sparkinfer_device::decode::state::ring_token;
 use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
-use super::buffers::{BufferSizes, RING_LENGTH, StepBuffers, pages_for};
-use super::decode::{DecodeParts, DecodePlan, attention_workspace, most_candidates, page_stride};
-use super::layers::FusedModel;
+use super::buffers::{RING_LENGTH, StepBuffers, pages_for};
+use super::decode::DecodePlan;
 use super::observe;
 use super::pages::{PagePool, Sequence};
-use super::weights::WeightMap;
+use super::path::{Arithmetic, Layout};
 use crate::engine::{self, Description, Engine, EngineError, check_tokens};
 use crate::model::ModelSpec;
 use crate::profile::Profile;
@@ -59,45 +58,12 @@ impl Needs {
     }
 }
 
-/// The weights' map and the buffers' sizes of a model with room for `context` tokens.
-fn layout(
-    spec: &ModelSpec,
-    context: usize,
-    multiprocessors: u32,
-) -> Result<(WeightMap, FusedModel, BufferSizes), DeviceError> {
-    let mut map = WeightMap::new();
-    let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
-    let most = |f: &dyn Fn(usize) -> usize| (0..model.layers.len()).map(f).max().unwrap_or(0);
-    let attention = |layer: usize| &model.layers[layer].0.spec;
-    let experts = |layer: usize| &model.layers[layer].1.spec;
-    let sizes = BufferSizes {
-        hidden: spec.embedding_length,
-        qkv: most(&|l| (attention(l).heads + 2 * attention(l).kv_heads) * attention(l).head_dim),
-        attended: most(&|l| attention(l).heads * attention(l).head_dim),
-        experts: most(&|l| experts(l).experts),
-        inner: most(&|l| experts(l).used * experts(l).width),
-        vocab: spec.vocab_size,
-        candidates: most_candidates(multiprocessors),
-        partial: attention_workspace(spec, &model, multiprocessors)?,
-        kv_heads: most(&|l| attention(l).kv_heads),
-        layers: model.layers.len(),
-        page_stride: most(&|l| page_stride(&model.layers[l].0) as usize),
-        pages: pages_for(context),
-    };
-    Ok((map, model, sizes))
-}
-
 /// What the model of `spec` needs on a device of `multiprocessors`, with room for `context` tokens.
 ///
 /// # Errors
 /// A model that the GPU's kernels do not take, saying what of it.
 pub fn needs(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Needs, DeviceError> {
-    let (map, _, sizes) = layout(spec, context, multiprocessors)?;
-    Ok(Needs {
-        weights: map.bytes(),
-        cache: sizes.cache_bytes(),
-        scratch: sizes.scratch_bytes(),
-    })
+    Ok(Layout::new(spec, context, multiprocessors, Arithmetic::Practical)?.needs())
 }
 
 impl<B: Backend> GpuEngine<B> {
@@ -113,24 +79,30 @@ impl<B: Backend> GpuEngine<B> {
         context: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
+        Self::load_with(backend, gguf, spec, context, Arithmetic::Practical, progress)
+    }
+
+    /// As [`GpuEngine::load`], in the arithmetic asked for.
+    ///
+    /// # Errors
+    /// As [`GpuEngine::load`].
+    pub fn load_with(
+        backend: B,
+        gguf: &Gguf,
+        spec: &ModelSpec,
+        context: usize,
+        arithmetic: Arithmetic,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self, DeviceError> {
         let multiprocessors = backend.multiprocessors();
-        let (map, model, sizes) = layout(spec, context, multiprocessors)?;
-        let needs = Needs {
-            weights: map.bytes(),
-            cache: sizes.cache_bytes(),
-            scratch: sizes.scratch_bytes(),
-        };
+        let layout = Layout::new(spec, context, multiprocessors, arithmetic)?;
+        let needs = layout.needs();
         check_room(&backend, &needs, context, spec)?;
-        let weights = map.upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
-        let buffers = StepBuffers::allocate(&backend, &sizes)?;
-        let parts = DecodeParts {
-            spec,
-            model: &model,
-            weights: weights.address(),
-            buffers: &buffers,
-            multiprocessors,
-        };
-        let plan = parts.plan()?;
+        let weights = layout
+            .map
+            .upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
+        let buffers = StepBuffers::allocate(&backend, &layout.sizes)?;
+        let plan = layout.plan(spec, weights.address(), &buffers, multiprocessors)?;
         let body = backend.record(&plan.body.launches())?;
         let whole = [&plan.body, &plan.head, &plan.advance]
             .map(|part| part.launches())
@@ -139,7 +111,7 @@ impl<B: Backend> GpuEngine<B> {
         Ok(Self {
             description: Description {
                 model: spec.title(),
-                device: backend.name(),
+                device: backend.name() + layout.kind(),
                 weight_bytes: needs.weights,
                 kv_bytes: needs.cache,
             },
@@ -149,7 +121,7 @@ impl<B: Backend> GpuEngine<B> {
             step,
             buffers,
             _weights: weights,
-            pool: PagePool::new(sizes.pages),
+            pool: PagePool::new(layout.sizes.pages),
             sequence: Sequence::new(),
             uploaded_pages: 0,
             emitted: 0,

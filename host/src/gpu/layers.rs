@@ -144,7 +144,7 @@ fn fused_attention(norm: &Vector, spec: &Attention, map: &mut WeightMap) -> Resu
 }
 
 /// The rotation table of a head; layers with the same rotation share it.
-fn place_frequencies(spec: &Attention, map: &mut WeightMap) -> u64 {
+pub(super) fn place_frequencies(spec: &Attention, map: &mut WeightMap) -> u64 {
     let table = rope::table(&spec.rope.frequencies());
     map.values(format!("{:?}", spec.rope), cast_slice(&table).to_vec())
 }

@@ -1,8 +1,11 @@
 //! The GPU engine: a model's steps as plans of launches, over any [`Backend`].
 //!
-//! Data flows one way: [`ModelSpec`](crate::model::ModelSpec) → [`layers`] (does every kernel take it, where does each
-//! weight go) → [`weights`] (one piece of memory, filled while it streams) → [`decode`] (the plan) → a recording that
-//! the engine replays. Nothing is allocated on the device after load.
+//! Data flows one way: [`ModelSpec`](crate::model::ModelSpec) → [`path`] (which kernels take it, where does each weight
+//! go) → [`weights`] (one piece of memory, filled while it streams) → a plan → a recording that the engine replays.
+//! Nothing is allocated on the device after load.
+//!
+//! There are two kinds of plans over the same state, cache and buffers: [`layers`] and [`decode`] make the fused one,
+//! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too.
 //!
 //! [`emulated`] runs the same plans on the host, [`cuda`] on an NVIDIA GPU.
 
@@ -12,10 +15,12 @@ pub mod cuda;
 pub mod decode;
 pub mod emulated;
 pub mod engine;
+pub mod general;
 pub mod layers;
 pub mod matrix;
 mod observe;
 pub mod pages;
+pub mod path;
 pub mod plan;
 pub mod weights;
 
@@ -24,3 +29,4 @@ mod tests;
 
 pub use backend::{Backend, DeviceError};
 pub use engine::{GpuEngine, Needs, needs};
+pub use path::Arithmetic;

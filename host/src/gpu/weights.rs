@@ -115,7 +115,7 @@ impl WeightMap {
     /// # Errors
     /// Too little device memory, a tensor that is not as described, or the driver's.
     pub fn upload<B: Backend>(
-        self,
+        &self,
         backend: &B,
         gguf: &Gguf,
         progress: &mut dyn FnMut(u64),

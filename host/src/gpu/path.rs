@@ -1,0 +1,129 @@
+//! Which kernels compute a model: the fused ones where they take it, else the general ones.
+
+use super::backend::Result;
+use super::buffers::{BufferSizes, StepBuffers};
+use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
+use super::general::{GeneralModel, GeneralParts};
+use super::layers::FusedModel;
+use super::weights::WeightMap;
+use super::{DeviceError, Needs};
+use crate::model::ModelSpec;
+
+/// How a model is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Arithmetic {
+    /// As fast as the kernels there are allow.
+    #[default]
+    Practical,
+    /// With f32 activations and weights decoded where they are read: slow, the reference.
+    Reference,
+}
+
+/// A model as one of the two kinds of kernels takes it.
+#[derive(Debug, Clone, PartialEq)]
+enum Described {
+    Fused(FusedModel),
+    General(GeneralModel),
+}
+
+/// Where a model's weights go, and what else it needs: known before anything is allocated, and known to be such that
+/// every launch of its plan is allowed.
+pub struct Layout {
+    /// What lies where in the weights' memory.
+    pub map: WeightMap,
+    /// Sizes of all other buffers.
+    pub sizes: BufferSizes,
+    model: Described,
+}
+
+impl Layout {
+    /// The layout of the model of `spec` with room for `context` tokens on a device of `multiprocessors`.
+    ///
+    /// # Errors
+    /// A model that neither kind of kernels takes, saying what of it.
+    pub fn new(spec: &ModelSpec, context: usize, multiprocessors: u32, arithmetic: Arithmetic) -> Result<Self> {
+        let exact = arithmetic == Arithmetic::Reference;
+        if !exact {
+            match Self::fused(spec, context, multiprocessors) {
+                Ok(layout) => return Ok(layout),
+                Err(reason) => tracing::info!(%reason, "the fused kernels do not take the model: using general ones"),
+            }
+        }
+        let mut map = WeightMap::new();
+        let model = GeneralModel::describe(spec, exact, &mut map);
+        let sizes = model.buffer_sizes(spec, context, multiprocessors);
+        let model = Described::General(model);
+        Self { map, sizes, model }.checked(spec, multiprocessors)
+    }
+
+    fn fused(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Self> {
+        let mut map = WeightMap::new();
+        let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
+        let sizes = buffer_sizes(spec, &model, context, multiprocessors)?;
+        let model = Described::Fused(model);
+        Self { map, sizes, model }.checked(spec, multiprocessors)
+    }
+
+    /// The same, if all launches are allowed.
+    fn checked(self, spec: &ModelSpec, multiprocessors: u32) -> Result<Self> {
+        self.plan(spec, 0, &StepBuffers::nowhere(&self.sizes), multiprocessors)?;
+        Ok(self)
+    }
+
+    /// The plan of a step, with the weights' memory at `weights`.
+    ///
+    /// # Errors
+    /// A shape that a kernel does not take.
+    pub fn plan(
+        &self,
+        spec: &ModelSpec,
+        weights: u64,
+        buffers: &StepBuffers,
+        multiprocessors: u32,
+    ) -> Result<DecodePlan> {
+        match &self.model {
+            Described::Fused(model) => DecodeParts {
+                spec,
+                model,
+                weights,
+                buffers,
+                multiprocessors,
+            }
+            .plan(),
+            Described::General(model) => GeneralParts {
+                spec,
+                model,
+                weights,
+                buffers,
+                multiprocessors,
+            }
+            .plan(),
+        }
+    }
+
+    /// The model as the fused kernels take it, if they do.
+    pub fn fused_model(&self) -> Option<&FusedModel> {
+        match &self.model {
+            Described::Fused(model) => Some(model),
+            Described::General(_) => None,
+        }
+    }
+
+    /// What is said of the arithmetic behind the device's name.
+    pub fn kind(&self) -> &'static str {
+        match &self.model {
+            Described::Fused(_) => "",
+            Described::General(model) if model.exact => ", f32 reference",
+            Described::General(_) => ", general kernels",
+        }
+    }
+
+    /// The memory that all of it takes.
+    pub fn needs(&self) -> Needs {
+        Needs {
+            weights: self.map.bytes(),
+            cache: self.sizes.cache_bytes(),
+            scratch: self.sizes.scratch_bytes(),
+        }
+    }
+}
