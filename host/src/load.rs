@@ -7,7 +7,7 @@ use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::engine::Engine;
 use crate::gpu::cuda::CudaDevice;
-use crate::gpu::{DeviceError, GpuEngine};
+use crate::gpu::{Arithmetic, DeviceError, GpuEngine};
 use crate::model::ModelSpec;
 use crate::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use sparkinfer_gguf::Gguf;
@@ -140,14 +140,10 @@ impl Model {
     ) -> Result<Box<dyn Engine + '_>, LoadError> {
         match options.device {
             DeviceChoice::Cpu => Ok(Box::new(self.cpu_engine(options)?)),
-            // The reference arithmetic is the CPU's.
+            // Every machine has the CPU's reference arithmetic: only a GPU that is asked for is used.
             DeviceChoice::Auto if options.exact => Ok(Box::new(self.cpu_engine(options)?)),
-            device if options.exact => Err(LoadError::Device {
-                device,
-                reason: "it has no reference arithmetic".to_owned(),
-            }),
             DeviceChoice::Cuda(number) => {
-                let engine = self.gpu_engine(Some(number), options.context, progress);
+                let engine = self.gpu_engine(Some(number), options, progress);
                 let refused = |reason: DeviceError| LoadError::Device {
                     device: options.device,
                     reason: reason.0,
@@ -167,7 +163,7 @@ impl Model {
     ) -> Result<Box<dyn Engine + '_>, LoadError> {
         match cuda::select(None) {
             Err(reason) => tracing::info!(%reason, "using the CPU"),
-            Ok(gpu) => match self.gpu_engine(None, options.context, progress) {
+            Ok(gpu) => match self.gpu_engine(None, options, progress) {
                 Ok(engine) => return Ok(Box::new(engine)),
                 Err(reason) => tracing::warn!(%reason, gpu = gpu.name, "using the CPU, not the GPU"),
             },
@@ -178,10 +174,16 @@ impl Model {
     fn gpu_engine(
         &self,
         number: Option<u32>,
-        context: usize,
+        options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<GpuEngine<CudaDevice>, DeviceError> {
-        GpuEngine::load(CudaDevice::open(number)?, &self.gguf, &self.spec, context, progress)
+        let arithmetic = if options.exact {
+            Arithmetic::Reference
+        } else {
+            Arithmetic::Practical
+        };
+        let device = CudaDevice::open(number)?;
+        GpuEngine::load_with(device, &self.gguf, &self.spec, options.context, arithmetic, progress)
     }
 
     fn cpu_engine(&self, options: &EngineOptions) -> Result<CpuEngine<'_>, OpenError> {

@@ -27,8 +27,9 @@ pub struct Arguments {
     /// Tokens of a window
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(4..))]
     ctx: u32,
-    /// Compute in f32 with dequantised weights: slow, the reference for everything else
-    #[arg(long, conflicts_with = "device")]
+    /// Compute in f32 with dequantised weights: slow, the reference for everything else. On the CPU unless --device
+    /// names a GPU
+    #[arg(long)]
     f32: bool,
     /// Where to compute: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t)]
@@ -109,7 +110,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
 impl Arguments {
     fn engine_options(&self) -> EngineOptions {
         EngineOptions {
-            device: if self.f32 { DeviceChoice::Cpu } else { self.device },
+            device: self.device,
             context: self.ctx as usize,
             threads: self.threads.map(usize::from),
             exact: self.f32,

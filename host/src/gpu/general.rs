@@ -4,6 +4,8 @@
 //! (biases, second scales, norms behind operations, windows, caps, shared experts) is data here too.
 
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use sparkinfer_device::decode::attention::AttentionPlan;
 use sparkinfer_device::gemv::rank_stride;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use sparkinfer_gguf::Gguf;
 
 use super::emulated::Emulated;
-use super::{GpuEngine, needs};
+use super::{Arithmetic, GpuEngine, needs};
 use crate::cpu::{CpuEngine, CpuOptions};
 use crate::engine::Engine;
 use crate::model::ModelSpec;
@@ -48,6 +48,26 @@ fn logits_and_greedy_tokens_are_those_of_the_reference() {
     });
     assert_eq!((count.unwrap(), tokens.as_slice()), (GREEDY.len(), &GREEDY[..]));
     assert_eq!(gpu.position(), PROMPT.len() + GREEDY.len() - 1);
+}
+
+/// In f32 with the reference's own cache type, what is left is the order of sums.
+#[test]
+fn the_reference_arithmetic_is_that_of_the_cpu() {
+    let (gguf, spec) = bundled();
+    let prompt = &PROMPT[..5];
+    let options = CpuOptions {
+        kv: crate::model::KvType::F16,
+        ..CpuOptions::reference(64)
+    };
+    let expected = CpuEngine::new(&gguf, &spec, &options)
+        .unwrap()
+        .prefill(prompt)
+        .unwrap()
+        .to_vec();
+    let reference = Arithmetic::Reference;
+    let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, 64, reference, &mut |_, _| {}).unwrap();
+    let difference = largest_difference(gpu.prefill(prompt).unwrap(), &expected);
+    assert!(difference < 2e-3, "logits differ by {difference}");
 }
 
 #[test]
