@@ -63,8 +63,4 @@ fn what_cannot_be_measured_is_refused() {
     refused(&["perplexity", "--file", "no/such.txt"], &["no/such.txt"]);
     misused(&["perplexity"], "--file");
     misused(&["perplexity", "--file", path, "--ctx", "2"], "--ctx");
-    misused(
-        &["perplexity", "--file", path, "--f32", "--device", "cpu"],
-        "cannot be used with",
-    );
 }
