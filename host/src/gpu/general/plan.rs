@@ -386,7 +386,8 @@ impl Builder<'_> {
                 general(shape, spec.head_dim as u32, buffers)?
             }
         };
-        self.plan.push("attention", self.layer, 0, launch);
+        let norms = part.head_norms.iter().flatten().count() * spec.head_dim;
+        self.plan.push("attention", self.layer, 4 * norms as u64, launch);
         self.product("o", &part.output, b.attended, work.results, None)?;
         Ok(work.results)
     }

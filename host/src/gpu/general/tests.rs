@@ -243,6 +243,18 @@ fn tied_heads_are_placed_once_and_needs_are_exact() {
 }
 
 #[test]
+fn launches_declare_the_bytes_that_a_token_needs() {
+    for architecture in architectures() {
+        let gguf = Fixture::new(architecture).build();
+        let spec = ModelSpec::from_gguf(&gguf).unwrap();
+        let engine = gpu(&gguf, &spec, Arithmetic::Reference);
+        let plan = engine.plan();
+        let declared = plan.body.bytes() + plan.head.bytes() + plan.advance.bytes();
+        assert_eq!(declared, spec.memory(KvType::F16).read_per_token, "{architecture}");
+    }
+}
+
+#[test]
 fn what_no_kernel_takes_is_said_before_anything_is_loaded() {
     let mut spec = ModelSpec::from_gguf(&Fixture::new("qwen2").build()).unwrap();
     spec.embedding.table.bias = spec.layers[0].parts[0]
