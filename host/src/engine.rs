@@ -127,6 +127,15 @@ pub trait Engine {
         Ok(None)
     }
 
+    /// Bytes a second at which the engine's device reads memory that no cache holds, measured now with nothing but
+    /// reads: the limit of decoding. None where that means nothing.
+    ///
+    /// # Errors
+    /// No memory to measure with, or the device's.
+    fn read_bandwidth(&mut self) -> Result<Option<f64>> {
+        Ok(None)
+    }
+
     /// Prefills `prompt`, then samples up to `limit` tokens, giving each to `on_token` until that
     /// breaks or the context is full. Returns how many were given.
     ///

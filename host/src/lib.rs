@@ -1,5 +1,6 @@
 //! The sparkinfer engine.
 
+pub mod bench;
 pub mod bundled;
 pub mod chat;
 pub mod cli;
@@ -20,3 +21,4 @@ pub mod profile;
 pub mod sample;
 pub mod synth;
 pub mod tokenizer;
+pub mod trace;

@@ -39,6 +39,9 @@ pub enum LoadError {
         /// Why not.
         reason: String,
     },
+    /// The emulated GPU.
+    #[error("the emulator cannot take the model: {0}")]
+    Emulator(String),
 }
 
 /// Opens the file at `path`, or the bundled model.

@@ -135,6 +135,11 @@ impl Gguf {
         self.shards.iter().map(|shard| shard.storage.len() as u64).sum()
     }
 
+    /// The bytes of each file, in order.
+    pub fn contents(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.shards.iter().map(|shard| &shard.storage[..])
+    }
+
     /// An error about a tensor, naming the file that holds it.
     pub fn tensor_error(&self, name: &str, problem: impl fmt::Display) -> Error {
         let shard = self.tensor_index.get(name).map_or(0, |&i| self.tensors[i].shard);

@@ -6,6 +6,7 @@
 //! Exit codes: 0 done; 1 the input or the run failed, with one line `error: …`; 2 the arguments are wrong;
 //! 130 interrupted by Ctrl-C or a termination signal, after printing what there was.
 
+mod bench;
 mod doctor;
 mod generate;
 mod inspect;
@@ -16,6 +17,7 @@ mod perplexity;
 mod progress;
 mod synth;
 mod tokenize;
+mod trace_diff;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -45,6 +47,8 @@ enum Command {
     Tokenize(tokenize::Arguments),
     Kernels(kernels::Arguments),
     Synth(synth::Arguments),
+    Bench(bench::Arguments),
+    TraceDiff(trace_diff::Arguments),
     Doctor(doctor::Arguments),
 }
 
@@ -66,6 +70,8 @@ pub fn run() -> ExitCode {
         Command::Tokenize(arguments) => tokenize::run(arguments),
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Synth(arguments) => synth::run(arguments),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::TraceDiff(arguments) => trace_diff::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
     };
     exit_code(result)

@@ -2,6 +2,7 @@
 
 use sparkinfer_gguf::Gguf;
 
+use super::bandwidth;
 use super::cache::Cache;
 use super::inputs::Inputs;
 use super::layers::{Batch, Stack};
@@ -254,6 +255,10 @@ impl Engine for CpuEngine<'_> {
         let last = self.forward(&[token], Some(&mut trace));
         trace.push(self.head(&last));
         Ok(trace)
+    }
+
+    fn read_bandwidth(&mut self) -> Result<Option<f64>> {
+        Ok(Some(bandwidth::measure(&self.pool)))
     }
 
     fn truncate(&mut self, len: usize) {

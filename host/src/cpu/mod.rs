@@ -1,6 +1,7 @@
 //! The CPU engine: any model that [`crate::model`] describes, in reference or in practical arithmetic.
 
 mod attention;
+mod bandwidth;
 mod cache;
 mod engine;
 mod feed_forward;

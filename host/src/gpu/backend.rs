@@ -111,6 +111,14 @@ pub trait Backend {
     /// The driver's, of anything since the last wait.
     fn synchronize(&self) -> Result<()>;
 
+    /// Bytes a second of plain reads, measured now; none for a device without a speed of its own.
+    ///
+    /// # Errors
+    /// Too little free memory, or the driver's.
+    fn read_bandwidth(&self) -> Result<Option<f64>> {
+        Ok(None)
+    }
+
     /// Copies `bytes` to the device.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use cuda_std::DevicePtr;
 use cuda_std::launch::{Launcher, PreparedLaunch};
 
 use super::backend::{Backend, DeviceError, Fill, HostVisible, Memory, Result};
-use crate::cuda::{Buffer, Gpu, Graph, Pinned, Staging};
+use crate::cuda::{Buffer, Gpu, Graph, Pinned, Staging, bandwidth};
 
 /// A GPU, ready to run the embedded kernels.
 pub struct CudaDevice {
@@ -102,6 +102,10 @@ impl Backend for CudaDevice {
 
     fn replay(&self, recording: &Graph) -> Result<()> {
         Ok(recording.launch(self.gpu.stream())?)
+    }
+
+    fn read_bandwidth(&self) -> Result<Option<f64>> {
+        Ok(Some(bandwidth::measure(&self.gpu)?))
     }
 
     fn check(&self) -> Result<()> {

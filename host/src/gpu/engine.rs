@@ -327,6 +327,10 @@ impl<B: Backend> Engine for GpuEngine<B> {
         Ok(observe::trace(self, token)?)
     }
 
+    fn read_bandwidth(&mut self) -> engine::Result<Option<f64>> {
+        Ok(self.backend.read_bandwidth()?)
+    }
+
     fn profile(&mut self, token: u32, repetitions: usize) -> engine::Result<Option<Profile>> {
         check_tokens(&[token], self.position(), self.context, self.vocab_size())?;
         Ok(Some(observe::profile(self, token, repetitions)?))

@@ -1,0 +1,135 @@
+//! The measurements themselves.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::{BenchError, BenchOptions, DecodeRow, Limit, Peer, ProfileAt, PromptRow, Result, Spread, kv_bytes};
+use crate::engine::Engine;
+use crate::model::{KvType, ModelSpec};
+use crate::sample::{SampleOptions, Sampler};
+
+/// Replays of a stage behind one of its times.
+const PROFILE_REPETITIONS: usize = 50;
+/// The cache of every engine that is measured.
+const KV: KvType = KvType::F16;
+
+/// A run under way.
+pub(super) struct Run<'a> {
+    pub(super) engine: &'a mut dyn Engine,
+    pub(super) spec: &'a ModelSpec,
+    pub(super) prompt: &'a [u32],
+    pub(super) options: &'a BenchOptions,
+    pub(super) peer: Option<&'a mut dyn Peer>,
+    pub(super) note: &'a mut dyn FnMut(&str),
+}
+
+impl Run<'_> {
+    /// The rate of each prompt.
+    pub(super) fn prompts(&mut self) -> Result<Vec<PromptRow>> {
+        let options = self.options;
+        let rows = options.prompt_sizes.iter().map(|&tokens| {
+            (self.note)(&format!("prompt of {tokens} tokens"));
+            let prompt = &self.prompt[..tokens.min(self.prompt.len())];
+            let (ours, peer) =
+                self.interleaved(|engine| prompt_rate(engine, prompt), |peer| peer.prompt(prompt.len()))?;
+            Ok(PromptRow { tokens, ours, peer })
+        });
+        rows.collect()
+    }
+
+    /// The decode rate at each depth, and the stages' times if asked for. The cache is filled once, depth by depth.
+    pub(super) fn decode(&mut self, bandwidth: Option<f64>) -> Result<(Vec<DecodeRow>, Vec<ProfileAt>)> {
+        let mut depths = self.options.depths.clone();
+        depths.sort_unstable();
+        depths.dedup();
+        self.engine.reset();
+        let (mut rows, mut profiles) = (Vec::new(), Vec::new());
+        for depth in depths {
+            (self.note)(&format!("decode at depth {depth}"));
+            fill(self.engine, self.prompt, depth)?;
+            rows.push(self.decode_row(depth, bandwidth)?);
+            if self.options.profile {
+                profiles.extend(self.profile(depth)?);
+            }
+        }
+        Ok((rows, profiles))
+    }
+
+    fn decode_row(&mut self, depth: usize, bandwidth: Option<f64>) -> Result<DecodeRow> {
+        let (tokens, first) = (self.options.tokens, self.prompt[depth.min(self.prompt.len() - 1)]);
+        let (ours, peer) = self.interleaved(
+            |engine| decode_rate(engine, first, tokens),
+            |peer| peer.decode(depth, tokens),
+        )?;
+        let middle = depth + 1 + tokens / 2;
+        let limit = bandwidth.map(|bandwidth| Limit::new(self.spec, KV, middle, bandwidth));
+        Ok(DecodeRow {
+            depth,
+            ours,
+            peer,
+            limit,
+        })
+    }
+
+    fn profile(&mut self, depth: usize) -> Result<Option<ProfileAt>> {
+        let token = self.prompt[depth.min(self.prompt.len() - 1)];
+        let profile = self.engine.profile(token, PROFILE_REPETITIONS)?;
+        let kv_bytes = kv_bytes(self.spec, KV, depth + 1);
+        Ok(profile.map(|profile| ProfileAt {
+            depth,
+            kv_bytes,
+            profile,
+        }))
+    }
+
+    /// Our rate and the peer's, in turns; our first one does not count, and the peer warms itself up.
+    fn interleaved(
+        &mut self,
+        mut ours: impl FnMut(&mut dyn Engine) -> Result<f64>,
+        mut theirs: impl FnMut(&mut dyn Peer) -> Result<f64>,
+    ) -> Result<(Spread, Option<Spread>)> {
+        ours(self.engine)?;
+        let (mut own, mut other) = (Vec::new(), Vec::new());
+        for _ in 0..self.options.repetitions {
+            own.push(ours(self.engine)?);
+            if let Some(peer) = &mut self.peer {
+                other.push(theirs(*peer)?);
+            }
+        }
+        let own = Spread::of(own).ok_or(BenchError::Nothing("the number of repetitions"))?;
+        Ok((own, Spread::of(other)))
+    }
+}
+
+/// Brings the cache to exactly `depth` tokens of the prompt.
+fn fill(engine: &mut dyn Engine, prompt: &[u32], depth: usize) -> Result<()> {
+    engine.truncate(depth);
+    let position = engine.position();
+    if position < depth {
+        engine.prefill(&prompt[position..depth])?;
+    }
+    Ok(())
+}
+
+/// Tokens a second of a prompt into an empty cache, its last logits on the host.
+fn prompt_rate(engine: &mut dyn Engine, prompt: &[u32]) -> Result<f64> {
+    engine.reset();
+    let start = Instant::now();
+    engine.prefill(prompt)?;
+    Ok(prompt.len() as f64 / start.elapsed().as_secs_f64())
+}
+
+/// Tokens a second of greedy decoding behind what is cached, each token on the host, from the first token (which is
+/// `first`'s prompt, and not counted) to the last. The cache is left as it was.
+fn decode_rate(engine: &mut dyn Engine, first: u32, tokens: usize) -> Result<f64> {
+    let depth = engine.position();
+    let mut sampler = Sampler::new(SampleOptions::default());
+    let mut times = Vec::with_capacity(tokens + 1);
+    let count = engine.generate(&[first], &mut sampler, tokens + 1, &mut |_| {
+        times.push(Instant::now());
+        ControlFlow::Continue(())
+    })?;
+    engine.truncate(depth);
+    let seconds = (times[count - 1] - times[0]).as_secs_f64();
+    Ok((count - 1) as f64 / seconds)
+}

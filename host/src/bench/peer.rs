@@ -1,0 +1,230 @@
+//! llama.cpp's `llama-bench`, run live beside our own measurements.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use super::{BenchError, Result};
+
+/// Another engine on the same model file, measured the same way.
+pub trait Peer {
+    /// Tokens a second of decoding `tokens` tokens behind `depth` cached ones.
+    ///
+    /// # Errors
+    /// It cannot be run, fails, or gives something else than was asked for.
+    fn decode(&mut self, depth: usize, tokens: usize) -> Result<f64>;
+
+    /// Tokens a second of reading a prompt of `tokens` tokens.
+    ///
+    /// # Errors
+    /// As [`Peer::decode`].
+    fn prompt(&mut self, tokens: usize) -> Result<f64>;
+
+    /// What it says about itself; none before its first run.
+    fn facts(&self) -> Option<PeerFacts>;
+}
+
+/// What a peer says about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PeerFacts {
+    /// Its name.
+    pub name: String,
+    /// Build number and commit.
+    pub build: String,
+    /// What it computes with.
+    pub device: String,
+    /// Its arguments, but for the model and the sizes.
+    pub arguments: String,
+}
+
+/// A `llama-bench` program and the file to give it.
+pub struct LlamaBench {
+    binary: PathBuf,
+    model: PathBuf,
+    arguments: Vec<String>,
+    facts: Option<PeerFacts>,
+}
+
+/// One result, with the fields that are checked or kept.
+#[derive(Deserialize)]
+struct Run {
+    build_commit: String,
+    build_number: u64,
+    cpu_info: String,
+    gpu_info: String,
+    n_prompt: usize,
+    n_gen: usize,
+    n_depth: usize,
+    samples_ts: Vec<f64>,
+}
+
+impl LlamaBench {
+    /// All layers on the GPU, flash attention, f16 cache: its fastest settings at batch size 1.
+    pub fn on_gpu(binary: &Path, model: &Path) -> Self {
+        Self::new(binary, model, &["-ngl", "99", "-fa", "1"])
+    }
+
+    /// On that many threads of the CPU, flash attention, f16 cache.
+    pub fn on_cpu(binary: &Path, model: &Path, threads: usize) -> Self {
+        Self::new(
+            binary,
+            model,
+            &["-ngl", "0", "-dev", "none", "-fa", "1", "-t", &threads.to_string()],
+        )
+    }
+
+    fn new(binary: &Path, model: &Path, arguments: &[&str]) -> Self {
+        Self {
+            binary: binary.to_owned(),
+            model: model.to_owned(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            facts: None,
+        }
+    }
+
+    /// Runs it once for these sizes: prompt, generated tokens, depth.
+    fn run(&mut self, sizes: [usize; 3]) -> Result<f64> {
+        let mut command = Command::new(&self.binary);
+        command.arg("-m").arg(&self.model).args(&self.arguments);
+        for (flag, size) in ["-p", "-n", "-d"].iter().zip(sizes) {
+            command.args([*flag, &size.to_string()]);
+        }
+        command.args(["-r", "1", "-o", "json"]);
+        command.env("LD_LIBRARY_PATH", library_path(&self.binary));
+        let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
+        if !output.status.success() {
+            let text = String::from_utf8_lossy(&output.stderr);
+            let line = text
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or("no message");
+            return Err(self.failed(&format!("{}: {line}", output.status)));
+        }
+        let run = parse(&output.stdout, sizes).map_err(|problem| self.failed(&problem))?;
+        let rate = run.samples_ts[0];
+        self.facts = Some(self.facts_of(run));
+        Ok(rate)
+    }
+
+    fn failed(&self, problem: &str) -> BenchError {
+        BenchError::Peer {
+            binary: self.binary.display().to_string(),
+            problem: problem.to_owned(),
+        }
+    }
+
+    fn facts_of(&self, run: Run) -> PeerFacts {
+        PeerFacts {
+            name: "llama.cpp".to_owned(),
+            build: format!("{} ({})", run.build_number, run.build_commit),
+            device: if run.gpu_info.is_empty() {
+                run.cpu_info
+            } else {
+                run.gpu_info
+            },
+            arguments: self.arguments.join(" "),
+        }
+    }
+}
+
+/// Where the program's own libraries lie, before whatever the caller searches.
+fn library_path(binary: &Path) -> OsString {
+    let mut path = binary.parent().unwrap_or(Path::new(".")).as_os_str().to_owned();
+    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(inherited);
+    }
+    path
+}
+
+/// The only result of a run, which must be of the sizes asked for and of one repetition.
+fn parse(output: &[u8], sizes: [usize; 3]) -> std::result::Result<Run, String> {
+    let mut runs: Vec<Run> =
+        serde_json::from_slice(output).map_err(|error| format!("its output is not the expected JSON: {error}"))?;
+    let (Some(run), true) = (runs.pop(), runs.is_empty()) else {
+        return Err("it did not give exactly one result".to_owned());
+    };
+    let found = [run.n_prompt, run.n_gen, run.n_depth];
+    if found != sizes {
+        return Err(format!(
+            "it measured prompt, tokens, depth {found:?} instead of {sizes:?}"
+        ));
+    }
+    match run.samples_ts.as_slice() {
+        [rate] if rate.is_finite() && *rate > 0.0 => Ok(run),
+        samples => Err(format!("its rates are {samples:?}, not one positive number")),
+    }
+}
+
+impl Peer for LlamaBench {
+    fn decode(&mut self, depth: usize, tokens: usize) -> Result<f64> {
+        self.run([0, tokens, depth])
+    }
+
+    fn prompt(&mut self, tokens: usize) -> Result<f64> {
+        self.run([tokens, 0, 0])
+    }
+
+    fn facts(&self) -> Option<PeerFacts> {
+        self.facts.clone()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const OUTPUT: &str = r#"[{"build_commit": "abc", "build_number": 7, "cpu_info": "a CPU", "gpu_info": "a GPU",
+        "n_prompt": 0, "n_gen": 16, "n_depth": 512, "avg_ts": 250.5, "samples_ns": [ 1 ], "samples_ts": [ 250.5 ]}]"#;
+
+    /// A program that prints `output` and exits with `status`, and the folder it lies in.
+    fn program(output: &str, status: i32) -> (tempfile::TempDir, LlamaBench) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("llama-bench");
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" > \"$(dirname \"$0\")/arguments\"\necho 'it broke' >&2\ncat <<'END'\n{output}\nEND\nexit {status}\n"
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let peer = LlamaBench::on_gpu(&path, Path::new("m.gguf"));
+        (folder, peer)
+    }
+
+    #[test]
+    fn a_run_gives_its_rate_and_its_build() {
+        let (folder, mut peer) = program(OUTPUT, 0);
+        assert_eq!(peer.decode(512, 16).unwrap(), 250.5);
+        let arguments = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
+        assert_eq!(
+            arguments.trim(),
+            "-m m.gguf -ngl 99 -fa 1 -p 0 -n 16 -d 512 -r 1 -o json"
+        );
+        let facts = peer.facts().unwrap();
+        assert_eq!((facts.build.as_str(), facts.device.as_str()), ("7 (abc)", "a GPU"));
+    }
+
+    #[test]
+    fn whatever_is_not_the_result_is_refused() {
+        let mut wrong = |output: &str, status, expected: &str| {
+            let error = program(output, status).1.decode(512, 16).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        wrong(OUTPUT, 1, "it broke");
+        wrong("", 0, "not the expected JSON");
+        wrong("[]", 0, "exactly one result");
+        wrong(&OUTPUT.replace("512", "0"), 0, "instead of [0, 16, 512]");
+        wrong(&OUTPUT.replace("[ 250.5 ]", "[ ]"), 0, "not one positive number");
+        wrong(&OUTPUT.replace("n_depth", "depth"), 0, "n_depth");
+        let missing = LlamaBench::on_gpu(Path::new("no/such/llama-bench"), Path::new("m")).prompt(1);
+        assert!(
+            missing
+                .unwrap_err()
+                .to_string()
+                .starts_with("the peer no/such/llama-bench: ")
+        );
+    }
+}

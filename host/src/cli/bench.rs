@@ -1,0 +1,228 @@
+//! `sparkinfer bench`: how fast a model runs here.
+
+use super::progress::LoadBar;
+use super::{Outcome, output};
+use crate::bench::{self, BenchOptions, LlamaBench, Peer, PromptTokens, sha256, svg};
+use crate::cuda;
+use crate::device::DeviceChoice;
+use crate::generate::prompt;
+use crate::load::{EngineOptions, Model};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, value_parser};
+use std::path::{Path, PathBuf};
+
+/// Measure decode and prompt rates, beside the memory's limit and beside llama.cpp
+///
+/// Each rate is the median of several, with the smallest and largest, after a warm-up and with the cache filled to its
+/// depth. The limit is what a token must read over the bandwidth that is measured in the same run.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// GGUF file; the bundled model if not given
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Where to compute: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceChoice,
+    /// Threads of the CPU engine [default: one per core]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Tokens in the cache before decoding [default: 0,512,4096,16384,32768 on a GPU, 0,512 on the CPU, as the model allows]
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    depth: Option<Vec<usize>>,
+    /// Tokens to decode [default: 128 on a GPU, 32 on the CPU]
+    #[arg(short = 'n', long = "tokens", value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    tokens: Option<u32>,
+    /// Lengths of prompts to read; none for no prompts [default: 128,512,2048 on a GPU, 128 on the CPU]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0..)]
+    prompt_sizes: Option<Vec<usize>>,
+    /// Measurements of each
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u16).range(1..))]
+    reps: u16,
+    /// Fill the cache with this text, over and over, instead of tokens from all over the vocabulary
+    #[arg(long, value_name = "PATH")]
+    real_prompt: Option<PathBuf>,
+    /// llama.cpp's llama-bench, to be run on the same file in turns
+    #[arg(long, value_name = "PATH", requires = "model")]
+    peer: Option<PathBuf>,
+    /// Also time each stage of a step, on a GPU
+    #[arg(long)]
+    profile: bool,
+    /// Write everything measured as JSON
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+    /// Draw the decode rates as SVG
+    #[arg(long, value_name = "PATH")]
+    plot: Option<PathBuf>,
+    /// Leave the model's SHA-256 out
+    #[arg(long)]
+    no_hash: bool,
+    /// No progress on standard error
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What is measured if nothing is asked for.
+struct Defaults {
+    depths: &'static [usize],
+    tokens: usize,
+    prompt_sizes: &'static [usize],
+}
+
+const GPU: Defaults = Defaults {
+    depths: &[0, 512, 4096, 16384, 32768],
+    tokens: 128,
+    prompt_sizes: &[128, 512, 2048],
+};
+const CPU: Defaults = Defaults {
+    depths: &[0, 512],
+    tokens: 32,
+    prompt_sizes: &[128],
+};
+
+/// Measures and prints.
+pub fn run(arguments: Arguments) -> Result<Outcome> {
+    let bar = LoadBar::start("the model", arguments.quiet);
+    let model = Model::open(arguments.model.as_deref())?;
+    let options = arguments.options(model.spec.context_length)?;
+    let prompt = arguments.prompt(&model, options.context())?;
+    let engine_options = EngineOptions {
+        device: arguments.device,
+        context: options.context(),
+        threads: arguments.threads.map(usize::from),
+        exact: false,
+    };
+    let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
+    drop(bar);
+    let mut peer = arguments.peer();
+    let mut note = |what: &str| {
+        if !arguments.quiet {
+            output::note(&format_args!("measuring: {what}"));
+        }
+    };
+    let peer = peer.as_mut().map(|peer| peer as &mut dyn Peer);
+    let mut report = bench::run(engine.as_mut(), &model, &prompt, &options, peer, &mut note)?;
+    if !arguments.no_hash {
+        report.model.sha256 = Some(sha256(&model.gguf));
+    }
+    if let Some(path) = &arguments.json {
+        write(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
+    }
+    if let Some(path) = &arguments.plot {
+        write(path, &svg(&report))?;
+    }
+    output::print_text(&report.to_string())?;
+    Ok(Outcome::Done)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+impl Arguments {
+    fn uses_cpu(&self) -> bool {
+        match self.device {
+            DeviceChoice::Cpu => true,
+            DeviceChoice::Auto => cuda::select(None).is_err(),
+            DeviceChoice::Cuda(_) => false,
+        }
+    }
+
+    /// What to measure of a model with room for `most` tokens.
+    fn options(&self, most: usize) -> Result<BenchOptions> {
+        let defaults = if self.uses_cpu() { CPU } else { GPU };
+        let tokens = self.tokens.map_or(defaults.tokens, |tokens| tokens as usize);
+        let fitting = |sizes: &[usize], more: usize| -> Vec<usize> {
+            sizes.iter().copied().filter(|size| size + more <= most).collect()
+        };
+        let depths = self.depth.clone();
+        let prompt_sizes = self.prompt_sizes.clone();
+        let options = BenchOptions {
+            depths: depths.unwrap_or_else(|| fitting(defaults.depths, tokens + 2)),
+            tokens,
+            prompt_sizes: prompt_sizes.unwrap_or_else(|| fitting(defaults.prompt_sizes, 0)),
+            repetitions: usize::from(self.reps),
+            profile: self.profile,
+        };
+        let context = options.context();
+        ensure!(
+            context <= most,
+            "{context} tokens are asked for, but the model is made for {most}: take a smaller --depth, -n or --prompt-sizes"
+        );
+        Ok(options)
+    }
+
+    fn prompt(&self, model: &Model, count: usize) -> Result<PromptTokens> {
+        let Some(path) = &self.real_prompt else {
+            return Ok(PromptTokens::spread(model.spec.vocab_size, count));
+        };
+        let ids = model.text_ids(&prompt::read_text(path)?)?;
+        Ok(PromptTokens::text(&ids, &path.display().to_string(), count)?)
+    }
+
+    fn peer(&self) -> Option<LlamaBench> {
+        let (binary, model) = (self.peer.as_ref()?, self.model.as_ref()?);
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Some(match self.uses_cpu() {
+            true => LlamaBench::on_cpu(binary, model, self.threads.map_or_else(cores, usize::from)),
+            false => LlamaBench::on_gpu(binary, model),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{FromArgMatches, Parser};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    fn parse(words: &[&str]) -> Arguments {
+        let matches = <Command as clap::CommandFactory>::command().get_matches_from(words);
+        Command::from_arg_matches(&matches).unwrap().arguments
+    }
+
+    #[test]
+    fn defaults_fit_the_model() {
+        let options = parse(&["bench", "--device", "cuda"]).options(4096 + 100).unwrap();
+        assert_eq!((options.depths, options.tokens), (vec![0, 512], 128));
+        assert_eq!(options.prompt_sizes, [128, 512, 2048]);
+    }
+
+    #[test]
+    fn lists_are_taken_as_given() {
+        let words = [
+            "bench",
+            "--device",
+            "cpu",
+            "--depth",
+            "0,7",
+            "-n",
+            "2",
+            "--prompt-sizes",
+            "--reps",
+            "1",
+        ];
+        let options = parse(&words).options(100).unwrap();
+        assert_eq!((options.depths.as_slice(), options.context()), (&[0, 7][..], 11));
+        assert!(options.prompt_sizes.is_empty());
+        let error = parse(&words).options(10).unwrap_err().to_string();
+        assert!(
+            error.starts_with("11 tokens are asked for, but the model is made for 10"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_peer_needs_a_file() {
+        assert!(Command::try_parse_from(["bench", "--peer", "llama-bench"]).is_err());
+        assert!(
+            parse(&["bench", "--device", "cpu", "--model", "m", "--peer", "p"])
+                .peer()
+                .is_some()
+        );
+    }
+}

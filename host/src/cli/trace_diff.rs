@@ -1,0 +1,63 @@
+//! `sparkinfer trace-diff`: where two engines first differ.
+
+use super::{Outcome, output};
+use crate::generate::prompt;
+use crate::load::Model;
+use crate::trace::{Side, compare, points};
+use anyhow::{Result, ensure};
+use clap::{Args, value_parser};
+use std::path::PathBuf;
+
+/// Find the first part of a model in which two engines differ
+///
+/// Both get the same tokens; the residual stream behind every part of every layer is compared. Ends with exit code 1
+/// where they differ.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// GGUF file; the bundled model if not given
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// The engine to measure by: reference (CPU in f32), cpu, cuda, cuda:N, or emulator (the GPU's kernels on the host)
+    #[arg(long, value_name = "ENGINE", default_value = "reference")]
+    a: Side,
+    /// The engine to measure
+    #[arg(long, value_name = "ENGINE", default_value = "cuda")]
+    b: Side,
+    /// The text
+    #[arg(long, value_name = "TEXT", default_value = prompt::SAMPLE)]
+    prompt: String,
+    /// Compare no more than this many tokens of it
+    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..))]
+    tokens: u32,
+    /// Largest difference allowed: root mean square, relative to the first engine's values
+    #[arg(long, value_name = "X", default_value_t = 0.02)]
+    tolerance: f64,
+    /// Threads of the CPU engine [default: one per core]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Compares and prints.
+pub fn run(arguments: Arguments) -> Result<Outcome> {
+    let model = Model::open(arguments.model.as_deref())?;
+    let mut tokens = model.prompt_ids(&arguments.prompt)?;
+    ensure!(!tokens.is_empty(), "the prompt has no tokens");
+    tokens.truncate(arguments.tokens as usize);
+    let engine = |side: Side| side.engine(&model, tokens.len(), arguments.threads.map(usize::from));
+    let (mut a, mut b) = (engine(arguments.a)?, engine(arguments.b)?);
+    let names = points(&model.spec);
+    let diff = compare([a.as_mut(), b.as_mut()], &names, &tokens, arguments.tolerance)?;
+    output::print(&diff, arguments.json)?;
+    match &diff.first {
+        None => Ok(Outcome::Done),
+        Some(first) => Err(anyhow::anyhow!(
+            "{} and {} differ at {}",
+            arguments.a,
+            arguments.b,
+            first.point
+        )),
+    }
+}

@@ -1,0 +1,209 @@
+//! Two engines side by side: where do they first differ?
+//!
+//! Both take the same tokens, one by one, and give the residual stream behind the embedding and behind every part of
+//! every layer ([`Engine::trace`]). The first of these points at which they are further apart than a tolerance names
+//! the part to look at. Each engine goes on from its own values, so small differences grow on the way: a point is
+//! judged by its own tolerance, not by that of the points before it.
+
+mod text;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use crate::device::DeviceChoice;
+use crate::engine::{Engine, EngineError, Result};
+use crate::gpu::GpuEngine;
+use crate::gpu::emulated::Emulated;
+use crate::load::{EngineOptions, LoadError, Model};
+use crate::model::{ModelSpec, Operation};
+
+/// An engine to compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The CPU in f32 with dequantised weights.
+    Reference,
+    /// What `--device` takes.
+    Device(DeviceChoice),
+    /// The GPU engine with its kernels run on the host, one emulated thread after another.
+    Emulator,
+}
+
+impl FromStr for Side {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "reference" => Ok(Self::Reference),
+            "emulator" => Ok(Self::Emulator),
+            other => match other.parse() {
+                Ok(DeviceChoice::Auto) | Err(_) => Err("expected reference, cpu, cuda, cuda:N or emulator".to_owned()),
+                Ok(device) => Ok(Self::Device(device)),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reference => f.write_str("reference"),
+            Self::Device(device) => write!(f, "{device}"),
+            Self::Emulator => f.write_str("emulator"),
+        }
+    }
+}
+
+impl Side {
+    /// The engine, with room for `context` tokens.
+    ///
+    /// # Errors
+    /// A device that cannot be used, or does not take the model.
+    pub fn engine<'m>(
+        self,
+        model: &'m Model,
+        context: usize,
+        threads: Option<usize>,
+    ) -> std::result::Result<Box<dyn Engine + 'm>, LoadError> {
+        let (device, exact) = match self {
+            Self::Emulator => return emulated(model, context),
+            Self::Reference => (DeviceChoice::Cpu, true),
+            Self::Device(device) => (device, false),
+        };
+        let options = EngineOptions {
+            device,
+            context,
+            threads,
+            exact,
+        };
+        model.engine(&options, &mut |_, _| {})
+    }
+}
+
+fn emulated(model: &Model, context: usize) -> std::result::Result<Box<dyn Engine>, LoadError> {
+    let engine = GpuEngine::load(Emulated::default(), &model.gguf, &model.spec, context, &mut |_, _| {});
+    engine
+        .map(|engine| Box::new(engine) as Box<dyn Engine>)
+        .map_err(|error| LoadError::Emulator(error.0))
+}
+
+/// The names of the points of [`Engine::trace`] for a model, in order.
+pub fn points(spec: &ModelSpec) -> Vec<String> {
+    let parts = spec.layers.iter().enumerate().flat_map(|(number, layer)| {
+        let parts = layer.parts.iter();
+        parts.map(move |part| format!("layer {number} {}", operation_name(&part.operation)))
+    });
+    let first = std::iter::once("embedding".to_owned());
+    first.chain(parts).chain(["logits".to_owned()]).collect()
+}
+
+fn operation_name(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Attention(_) => "attention",
+        Operation::Dense(_) => "feed-forward",
+        Operation::Moe(_) => "experts",
+    }
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TraceDiff {
+    /// The two engines, as they describe themselves.
+    pub engines: [String; 2],
+    /// Tokens that were compared; those behind the first difference were not.
+    pub tokens: usize,
+    /// The largest relative difference that is allowed.
+    pub tolerance: f64,
+    /// The first point beyond it.
+    pub first: Option<Difference>,
+    /// The largest difference of each point.
+    pub points: Vec<Difference>,
+}
+
+/// How far apart the engines are at a point.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The point.
+    pub point: String,
+    /// Index of the token.
+    pub token: usize,
+    /// Root mean square of the difference over that of the first engine's values; infinite for a value that is no
+    /// number.
+    pub relative: f64,
+    /// The element that is furthest apart.
+    pub element: usize,
+    /// Its value in both engines.
+    pub values: [f32; 2],
+}
+
+/// Gives both engines the same tokens until they differ.
+///
+/// # Errors
+/// An engine's own, or one that keeps no trace or another number of points.
+pub fn compare(engines: [&mut dyn Engine; 2], points: &[String], tokens: &[u32], tolerance: f64) -> Result<TraceDiff> {
+    let [a, b] = engines;
+    let mut diff = TraceDiff {
+        engines: [&*a, &*b].map(|engine| engine.description().device.clone()),
+        tokens: 0,
+        tolerance,
+        first: None,
+        points: Vec::new(),
+    };
+    for (index, &token) in tokens.iter().enumerate() {
+        let found = differences(points, index, &a.trace(token)?, &b.trace(token)?)?;
+        diff.tokens += 1;
+        diff.first = found.iter().find(|found| found.relative > tolerance).cloned();
+        keep_largest(&mut diff.points, found);
+        if diff.first.is_some() {
+            break;
+        }
+    }
+    Ok(diff)
+}
+
+fn differences(points: &[String], token: usize, a: &[Vec<f32>], b: &[Vec<f32>]) -> Result<Vec<Difference>> {
+    if a.len() != points.len() || b.len() != points.len() {
+        let counts = format!("{} and {} points, not {}", a.len(), b.len(), points.len());
+        return Err(EngineError::Invalid(format!("the engines traced {counts}")));
+    }
+    let values = a.iter().zip(b);
+    let pairs = points.iter().zip(values);
+    pairs.map(|(point, (a, b))| difference(point, token, a, b)).collect()
+}
+
+fn difference(point: &str, token: usize, a: &[f32], b: &[f32]) -> Result<Difference> {
+    if a.len() != b.len() || a.is_empty() {
+        let lengths = format!("{} and {} values", a.len(), b.len());
+        return Err(EngineError::Invalid(format!("{point}: the engines traced {lengths}")));
+    }
+    let distance = |i: usize| match (f64::from(a[i]) - f64::from(b[i])).abs() {
+        distance if distance.is_nan() => f64::INFINITY,
+        distance => distance,
+    };
+    let element = (0..a.len()).fold(0, |most, i| if distance(i) > distance(most) { i } else { most });
+    let apart: f64 = (0..a.len()).map(|i| distance(i).powi(2)).sum();
+    let size: f64 = a.iter().map(|&a| f64::from(a).powi(2)).sum();
+    Ok(Difference {
+        point: point.to_owned(),
+        token,
+        relative: if apart == 0.0 { 0.0 } else { (apart / size).sqrt() },
+        element,
+        values: [a[element], b[element]],
+    })
+}
+
+fn keep_largest(largest: &mut Vec<Difference>, found: Vec<Difference>) {
+    if largest.is_empty() {
+        *largest = found;
+        return;
+    }
+    for (largest, found) in largest.iter_mut().zip(found) {
+        if found.relative > largest.relative {
+            *largest = found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
