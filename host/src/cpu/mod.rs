@@ -7,6 +7,7 @@ mod engine;
 mod feed_forward;
 mod inputs;
 mod layers;
+mod matrix;
 mod pool;
 mod product;
 mod rotation;
@@ -19,3 +20,4 @@ mod oracle_tests;
 mod tests;
 
 pub use engine::{CpuEngine, CpuOptions, Numerics, OpenError};
+pub use matrix::CpuMatrix;

@@ -88,3 +88,44 @@ fn seconds_of<B: Backend>(backend: &B, launches: &[PreparedLaunch], repetitions:
     backend.synchronize()?;
     Ok(start.elapsed().as_secs_f64() / repetitions.max(1) as f64)
 }
+
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests {
+    use super::*;
+    use crate::engine::Engine;
+    use crate::gpu::emulated::Emulated;
+    use crate::load::Model;
+    use crate::model::KvType;
+
+    #[test]
+    fn a_profile_covers_the_step_and_changes_nothing() {
+        let Model { gguf, spec, .. } = Model::open(None).unwrap();
+        let load = || GpuEngine::load(Emulated::default(), &gguf, &spec, 64, &mut |_, _| {}).unwrap();
+        let (mut engine, mut other) = (load(), load());
+        engine.prefill(&[36, 1783]).unwrap();
+        other.prefill(&[36, 1783]).unwrap();
+        let profile = Engine::profile(&mut engine, 3628, 1).unwrap().unwrap();
+        let launches: usize = profile.stages.iter().map(|stage| stage.launches).sum();
+        assert_eq!(launches, profile.launches);
+        assert!(profile.stages.iter().all(|stage| stage.alone_seconds > 0.0));
+        // Norms and tables are read as well, but not counted.
+        let bytes: u64 = profile.stages.iter().map(|stage| stage.weight_bytes).sum();
+        let read = spec.memory(KvType::F16).read_per_token;
+        assert!(bytes <= read && bytes * 100 >= read * 99, "{bytes} of {read}");
+        assert_eq!(engine.position(), 2);
+        assert_eq!(engine.decode(3628).unwrap(), other.decode(3628).unwrap());
+    }
+
+    #[test]
+    fn a_traced_step_is_a_step() {
+        let Model { gguf, spec, .. } = Model::open(None).unwrap();
+        let load = || GpuEngine::load(Emulated::default(), &gguf, &spec, 64, &mut |_, _| {}).unwrap();
+        let (mut engine, mut other) = (load(), load());
+        other.prefill(&[36]).unwrap();
+        Engine::trace(&mut engine, 36).unwrap();
+        let values = Engine::trace(&mut engine, 1783).unwrap();
+        let parts: usize = spec.layers.iter().map(|layer| layer.parts.len()).sum();
+        assert_eq!(values.len(), 1 + parts + 1);
+        assert_eq!(values.last().map(Vec::as_slice), Some(other.decode(1783).unwrap()));
+    }
+}
