@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn whatever_is_not_the_result_is_refused() {
-        let mut wrong = |output: &str, status, expected: &str| {
+        let wrong = |output: &str, status, expected: &str| {
             let error = program(output, status).1.decode(512, 16).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
