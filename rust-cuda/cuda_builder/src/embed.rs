@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn the_table_holds_what_inflates_to_the_ptx() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let text = ".version 7.8\n".repeat(100);
+        let text = ".version 8.0\n".repeat(100);
         let file = folder.path().join("k.s");
         let ptx = Ptx {
             arch: Arch::Sm90,
@@ -131,7 +131,7 @@ mod tests {
         };
         let table = table_of(&[ptx], folder.path()).expect("the folder is writable");
         assert!(
-            table.contains("arch: \"sm_90\", ptx_version: 78, bytes: 1300"),
+            table.contains("arch: \"sm_90\", ptx_version: 80, bytes: 1300"),
             "{table}"
         );
         assert!(table.contains("Ok(\"rustc \\\"x\\\"\")"), "{table}");
