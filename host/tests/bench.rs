@@ -59,9 +59,9 @@ fn trace_diff_compares_two_engines() {
     let said = run_well(&[
         "trace-diff",
         "--a",
-        "reference",
+        "cpu-f32",
         "--b",
-        "reference",
+        "cpu-f32",
         "-n",
         "2",
         "--threads",
@@ -85,15 +85,12 @@ fn trace_diff_compares_two_engines() {
     ];
     let said = run(&words);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert_eq!(said.err, "error: reference and cpu differ at layer 0 attention\n");
+    assert_eq!(said.err, "error: cpu-f32 and cpu differ at layer 0 attention\n");
     assert!(
         said.out
             .contains("first difference beyond 0: layer 0 attention, token 0"),
         "{}",
         said.out
     );
-    misused(
-        &["trace-diff", "--a", "gpu"],
-        "expected reference, cpu, cuda, cuda:N or emulator",
-    );
+    misused(&["trace-diff", "--a", "gpu"], "expected cpu, cuda, cuda:N or emulator");
 }

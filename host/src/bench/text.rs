@@ -3,9 +3,10 @@
 use std::fmt::{self, Write};
 
 use super::{DecodeRow, GpuState, ProfileAt, Report};
+use crate::generate::stats::bytes;
 use crate::profile::StageProfile;
 
-/// The stage that reads the cache; its bytes are the model's weights' plus the cache's.
+/// The stage that reads the cache, whose bytes are added to those of its weights.
 const CACHE_READER: &str = "attention";
 
 impl fmt::Display for Report {
@@ -20,10 +21,10 @@ impl fmt::Display for Report {
                 .iter()
                 .find_map(|row| row.limit)
                 .map_or(0, |limit| limit.weight_bytes);
-            let gigabytes = weights as f64 / 1e9;
+            let weights = bytes(weights);
             writeln!(
                 f,
-                "memory read at {:.1} GB/s; {gigabytes:.3} GB of weights a token",
+                "memory read at {:.1} GB/s; {weights} of weights a token",
                 bandwidth / 1e9
             )?;
         }
@@ -140,14 +141,14 @@ fn decode_cells(row: &DecodeRow) -> Vec<String> {
 
 fn stage_cells(stage: &StageProfile, kv_bytes: u64, bandwidth: Option<f64>) -> Vec<String> {
     let cache = if stage.name == CACHE_READER { kv_bytes } else { 0 };
-    let bytes = (stage.weight_bytes + cache) as f64;
-    let rate = bytes / stage.alone_seconds;
+    let read = (stage.weight_bytes + cache) as f64;
+    let rate = read / stage.alone_seconds;
     let mut cells = vec![
         stage.name.clone(),
         stage.launches.to_string(),
         microseconds(stage.alone_seconds),
         microseconds(stage.share_seconds),
-        format!("{:.2}", bytes / 1e6),
+        format!("{:.2}", read / 1e6),
         format!("{:.0}", rate / 1e9),
     ];
     cells.extend(bandwidth.map(|bandwidth| format!("{:.0}%", 1e2 * rate / bandwidth)));

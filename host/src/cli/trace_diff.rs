@@ -17,8 +17,9 @@ pub struct Arguments {
     /// GGUF file; the bundled model if not given
     #[arg(long, value_name = "PATH")]
     model: Option<PathBuf>,
-    /// The engine to measure by: reference (CPU in f32), cpu, cuda, cuda:N, or emulator (the GPU's kernels on the host)
-    #[arg(long, value_name = "ENGINE", default_value = "reference")]
+    /// The engine to measure by: cpu, cuda, cuda:N, or emulator (the GPU's kernels on the host); with -f32 behind it,
+    /// its slow reference in f32
+    #[arg(long, value_name = "ENGINE", default_value = "cpu-f32")]
     a: Side,
     /// The engine to measure
     #[arg(long, value_name = "ENGINE", default_value = "cuda")]

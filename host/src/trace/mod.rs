@@ -14,44 +14,56 @@ use serde::Serialize;
 
 use crate::device::DeviceChoice;
 use crate::engine::{Engine, EngineError, Result};
-use crate::gpu::GpuEngine;
 use crate::gpu::emulated::Emulated;
+use crate::gpu::{Arithmetic, GpuEngine};
 use crate::load::{EngineOptions, LoadError, Model};
 use crate::model::{ModelSpec, Operation};
 
 /// An engine to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The CPU in f32 with dequantised weights.
-    Reference,
-    /// What `--device` takes.
+pub struct Side {
+    place: Place,
+    /// In f32 with dequantised weights: a device's slow reference instead of what it is used for.
+    f32: bool,
+}
+
+/// Where an engine computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
     Device(DeviceChoice),
     /// The GPU engine with its kernels run on the host, one emulated thread after another.
     Emulator,
 }
 
+/// `cpu`, `cuda`, `cuda:N` or `emulator`, with `-f32` behind it for its reference.
 impl FromStr for Side {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        match text {
-            "reference" => Ok(Self::Reference),
-            "emulator" => Ok(Self::Emulator),
-            other => match other.parse() {
-                Ok(DeviceChoice::Auto) | Err(_) => Err("expected reference, cpu, cuda, cuda:N or emulator".to_owned()),
-                Ok(device) => Ok(Self::Device(device)),
-            },
-        }
+        let (name, f32) = match text.strip_suffix("-f32") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        let place = match name.parse() {
+            Ok(DeviceChoice::Auto) => None,
+            Ok(device) => Some(Place::Device(device)),
+            Err(_) => (name == "emulator").then_some(Place::Emulator),
+        };
+        let wrong = || "expected cpu, cuda, cuda:N or emulator, or one of them with -f32 behind it".to_owned();
+        Ok(Self {
+            place: place.ok_or_else(wrong)?,
+            f32,
+        })
     }
 }
 
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Reference => f.write_str("reference"),
-            Self::Device(device) => write!(f, "{device}"),
-            Self::Emulator => f.write_str("emulator"),
+        match self.place {
+            Place::Device(device) => write!(f, "{device}")?,
+            Place::Emulator => f.write_str("emulator")?,
         }
+        f.write_str(if self.f32 { "-f32" } else { "" })
     }
 }
 
@@ -66,23 +78,29 @@ impl Side {
         context: usize,
         threads: Option<usize>,
     ) -> std::result::Result<Box<dyn Engine + 'm>, LoadError> {
-        let (device, exact) = match self {
-            Self::Emulator => return emulated(model, context),
-            Self::Reference => (DeviceChoice::Cpu, true),
-            Self::Device(device) => (device, false),
-        };
-        let options = EngineOptions {
-            device,
-            context,
-            threads,
-            exact,
-        };
-        model.engine(&options, &mut |_, _| {})
+        match self.place {
+            Place::Emulator => emulated(model, context, self.f32),
+            Place::Device(device) => {
+                let options = EngineOptions {
+                    device,
+                    context,
+                    threads,
+                    exact: self.f32,
+                };
+                model.engine(&options, &mut |_, _| {})
+            }
+        }
     }
 }
 
-fn emulated(model: &Model, context: usize) -> std::result::Result<Box<dyn Engine>, LoadError> {
-    let engine = GpuEngine::load(Emulated::default(), &model.gguf, &model.spec, context, &mut |_, _| {});
+fn emulated(model: &Model, context: usize, f32: bool) -> std::result::Result<Box<dyn Engine>, LoadError> {
+    let arithmetic = if f32 {
+        Arithmetic::Reference
+    } else {
+        Arithmetic::Practical
+    };
+    let (gguf, spec) = (&model.gguf, &model.spec);
+    let engine = GpuEngine::load_with(Emulated::default(), gguf, spec, context, arithmetic, &mut |_, _| {});
     engine
         .map(|engine| Box::new(engine) as Box<dyn Engine>)
         .map_err(|error| LoadError::Emulator(error.0))

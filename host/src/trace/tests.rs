@@ -4,10 +4,12 @@ use super::*;
 
 #[test]
 fn sides_parse_and_print() {
-    for text in ["reference", "cpu", "cuda:1", "emulator"] {
+    for text in ["cpu", "cpu-f32", "cuda:1", "cuda:1-f32", "emulator-f32"] {
         assert_eq!(text.parse::<Side>().unwrap().to_string(), text);
     }
-    assert!("auto".parse::<Side>().is_err() && "".parse::<Side>().is_err());
+    for text in ["auto", "", "-f32", "gpu"] {
+        assert!(text.parse::<Side>().is_err(), "{text}");
+    }
 }
 
 #[test]
@@ -62,8 +64,8 @@ mod bundled {
         Model { gguf, spec, tokenizer }
     }
 
-    fn first_difference(a: (Side, &Model), b: (Side, &Model)) -> Option<String> {
-        let engine = |(side, model): (Side, _)| side.engine(model, 16, Some(1)).unwrap();
+    fn first_difference(a: (&str, &Model), b: (&str, &Model)) -> Option<String> {
+        let engine = |(side, model): (&str, _)| side.parse::<Side>().unwrap().engine(model, 16, Some(1)).unwrap();
         let (mut a, mut b, points) = (engine(a), engine(b), points(&a.1.spec));
         let diff = compare([a.as_mut(), b.as_mut()], &points, &TOKENS, TOLERANCE).unwrap();
         println!("{diff}");
@@ -75,10 +77,8 @@ mod bundled {
     #[test]
     fn the_emulated_gpu_follows_the_reference() {
         let model = Model::open(None).unwrap();
-        assert_eq!(
-            first_difference((Side::Reference, &model), (Side::Emulator, &model)),
-            None
-        );
+        assert_eq!(first_difference(("cpu-f32", &model), ("emulator", &model)), None);
+        assert_eq!(first_difference(("cpu-f32", &model), ("emulator-f32", &model)), None);
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod bundled {
             ("token_embd.weight", "embedding"),
         ] {
             let faulty = faulty(tensor);
-            let found = first_difference((Side::Reference, &clean), (Side::Emulator, &faulty));
+            let found = first_difference(("cpu-f32", &clean), ("emulator", &faulty));
             assert_eq!(found.as_deref(), Some(point), "{tensor}");
         }
     }
