@@ -68,7 +68,7 @@ fn trace_diff_compares_two_engines() {
         "1",
     ]);
     assert!(
-        said.out.contains("no difference beyond 0.02 in 2 tokens"),
+        said.out.contains("no difference beyond 0.005 in 2 tokens"),
         "{}",
         said.out
     );
