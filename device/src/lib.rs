@@ -7,6 +7,7 @@
 //! | [`format`] | tensor types as in the file, decoded where they are read |
 //! | [`decode`] | the fused kernels of a decode step at batch size 1 |
 //! | [`general`] | the unfused kernels of a decode step of any model |
+//! | [`prefill`] | the kernels of a prompt, many tokens at a time |
 //! | [`norm`], [`rope`], [`embed`], [`mmvq`], [`gemv`], [`argmax`], [`stream`] | the kernels, a file each |
 //!
 //! A kernel's file says what it computes, what it moves, why it is shaped so, and how it may be launched; its launch
@@ -24,6 +25,7 @@ pub mod layout;
 pub mod mmvq;
 pub mod norm;
 mod num;
+pub mod prefill;
 pub mod rope;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod shape;
@@ -107,6 +109,19 @@ cuda_std::kernels![
     norm::norm_wide,
     norm::quantize_narrow,
     norm::quantize_wide,
+    prefill::append::prefill_append_128,
+    prefill::append::prefill_append_64,
+    prefill::attention::prefill_attention_128,
+    prefill::attention::prefill_attention_64,
+    prefill::combine::prefill_combine,
+    prefill::combine::prefill_take_row,
+    prefill::down::prefill_down,
+    prefill::gateup::prefill_gateup,
+    prefill::gemm::prefill_gemm,
+    prefill::route::prefill_choose,
+    prefill::route::prefill_group,
+    prefill::router::prefill_router,
+    prefill::split::prefill_split,
     rope::rope_neox,
     rope::rope_norm,
     stream::stream_read,

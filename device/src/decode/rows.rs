@@ -202,7 +202,7 @@ macro_rules! with_tile {
         }
     };
 }
-pub(super) use with_tile;
+pub(crate) use with_tile;
 
 /// Warps of a block for `columns` columns: one for each 256, or the most up to `most` that share them evenly.
 #[cfg(not(target_arch = "nvptx64"))]

@@ -30,7 +30,7 @@ pub(super) fn logit(key: u32) -> f32 {
 
 /// An expert of a given rank.
 #[derive(Clone, Copy)]
-pub(super) struct Chosen {
+pub(crate) struct Chosen {
     /// Which expert.
     pub expert: u32,
     /// Its weight; only if asked for.
@@ -43,7 +43,7 @@ pub(super) struct Chosen {
 /// # Safety
 /// `logits` points to `experts` floats, 16-byte aligned.
 #[inline(always)]
-pub(super) unsafe fn chosen<const WEIGH: bool>(
+pub(crate) unsafe fn chosen<const WEIGH: bool>(
     logits: *const f32,
     experts: u32,
     rank: u32,
@@ -198,7 +198,7 @@ fn take<const N: usize>(keys: &mut [[u32; 4]; N], key: u32) -> u32 {
 
 /// Whether the kernels take this many experts.
 #[cfg(not(target_arch = "nvptx64"))]
-pub(super) fn check(kernel: &'static str, experts: u32, used: u32) -> Result<(), crate::shape::ShapeError> {
+pub(crate) fn check(kernel: &'static str, experts: u32, used: u32) -> Result<(), crate::shape::ShapeError> {
     if used == 0 || used > experts || experts > MAX_EXPERTS || !experts.is_multiple_of(4) {
         let rule = format!("{used} of {experts} experts; it takes 1 to all of a multiple of 4 up to {MAX_EXPERTS}");
         return Err(crate::shape::ShapeError::new(kernel, rule));

@@ -6,7 +6,7 @@ use cuda_std::prelude::*;
 
 /// A lane's nibbles, and its fifth bits: bit j of each byte belongs to sub-block j (zero for four-bit types).
 #[derive(Clone, Copy)]
-pub(super) struct Nibbles {
+pub(crate) struct Nibbles {
     pub quants: [[u32; 4]; 4],
     pub fifth: [u32; 4],
 }

@@ -13,8 +13,8 @@ use cuda_std::prelude::*;
 /// A lane's share of a Q4_K tile (see [`layout::Q4KTile`]) or, with `FIVE`, of a Q5_K tile ([`layout::Q5KTile`]).
 #[derive(Clone, Copy)]
 pub struct KTile<const FIVE: bool> {
-    nibbles: Nibbles,
-    headers: [u32; 2],
+    pub(crate) nibbles: Nibbles,
+    pub(crate) headers: [u32; 2],
 }
 
 /// Q4_K.
@@ -25,8 +25,8 @@ pub type Q5KTile = KTile<true>;
 /// d and dmin of a lane's two rows.
 #[derive(Clone, Copy)]
 pub struct KScales {
-    d: [f32; 2],
-    dmin: [f32; 2],
+    pub(crate) d: [f32; 2],
+    pub(crate) dmin: [f32; 2],
 }
 
 impl<const FIVE: bool> KTile<FIVE> {

@@ -12,9 +12,9 @@ use cuda_std::prelude::*;
 /// A lane's share of a Q6_K tile: see [`layout::Q6KTile`].
 #[derive(Clone, Copy)]
 pub struct Q6KTile {
-    low: [[u32; 4]; 4],
-    high: [[u32; 4]; 2],
-    scales: [u32; 2],
+    pub(crate) low: [[u32; 4]; 4],
+    pub(crate) high: [[u32; 4]; 2],
+    pub(crate) scales: [u32; 2],
     row_scales: u32,
 }
 

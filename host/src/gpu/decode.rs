@@ -68,15 +68,18 @@ impl DecodeParts<'_> {
         Ok(plan)
     }
 
-    fn at<T>(&self, offset: u64) -> DevicePtr<T> {
+    /// The address of a piece of the weights.
+    pub(super) fn at<T>(&self, offset: u64) -> DevicePtr<T> {
         DevicePtr::from_raw(self.weights + offset)
     }
 
-    fn optional<T>(&self, offset: Option<u64>) -> DevicePtr<T> {
+    /// The same, null where there is no piece.
+    pub(super) fn optional<T>(&self, offset: Option<u64>) -> DevicePtr<T> {
         offset.map_or(DevicePtr::null(), |offset| self.at(offset))
     }
 
-    fn matrix(&self, tiled: &Tiled) -> Matrix {
+    /// A tiled matrix as kernels take it.
+    pub(super) fn matrix(&self, tiled: &Tiled) -> Matrix {
         let groups = tiled.rows.div_ceil(16);
         Matrix {
             tiles: self.at(tiled.offset),

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use sparkinfer_device::decode::StepState;
 use sparkinfer_device::decode::state::ring_token;
+use sparkinfer_device::prefill::append::Chunk;
 use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
@@ -12,6 +13,7 @@ use super::decode::DecodePlan;
 use super::observe;
 use super::pages::{PagePool, Sequence};
 use super::path::{Arithmetic, Layout};
+use super::prefill::Prompt;
 use crate::engine::{self, Description, Engine, EngineError, check_tokens};
 use crate::model::ModelSpec;
 use crate::profile::Profile;
@@ -19,6 +21,8 @@ use crate::sample::Sampler;
 
 /// Steps that run ahead of the tokens the host has seen: what a stop costs at most.
 const STEPS_AHEAD: usize = 4;
+/// Tokens from which on a prompt is worth a chunk: fewer are faster as decode steps.
+const LEAST_CHUNK: usize = 4;
 /// Polls of the ring between two checks that the device is still well.
 const POLLS_PER_CHECK: usize = 1 << 20;
 
@@ -29,6 +33,8 @@ pub struct GpuEngine<B: Backend> {
     plan: DecodePlan,
     body: B::Recording,
     step: B::Recording,
+    head: B::Recording,
+    prompt: Option<Prompt>,
     buffers: StepBuffers,
     _weights: Box<dyn Memory>,
     pool: PagePool,
@@ -108,6 +114,8 @@ impl<B: Backend> GpuEngine<B> {
             .map(|part| part.launches())
             .concat();
         let step = backend.record(&whole)?;
+        let head = backend.record(&plan.head.launches())?;
+        let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
         Ok(Self {
             description: Description {
                 model: spec.title(),
@@ -119,6 +127,8 @@ impl<B: Backend> GpuEngine<B> {
             plan,
             body,
             step,
+            head,
+            prompt,
             buffers,
             _weights: weights,
             pool: PagePool::new(layout.sizes.pages),
@@ -133,6 +143,11 @@ impl<B: Backend> GpuEngine<B> {
     /// The launches of a step.
     pub fn plan(&self) -> &DecodePlan {
         &self.plan
+    }
+
+    /// What prompts go through; none where they go token by token.
+    pub fn prompt(&mut self) -> Option<&mut Prompt> {
+        self.prompt.as_mut()
     }
 
     /// The device.
@@ -191,6 +206,55 @@ impl<B: Backend> GpuEngine<B> {
         self.read_logits()
     }
 
+    /// Appends checked tokens, and calls `each` with the logits behind every one from `from` on.
+    fn extend(&mut self, tokens: &[u32], from: usize, each: Each<'_>) -> engine::Result<()> {
+        self.reserve(self.position() + tokens.len())?;
+        let size = self.prompt.as_ref().map_or(1, Prompt::chunk);
+        for (i, piece) in tokens.chunks(size).enumerate() {
+            let first = i * size;
+            if piece.len() < LEAST_CHUNK {
+                self.steps(piece, first, from, each)?;
+            } else {
+                self.chunk(piece, first, from, each)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends tokens one after the other; `first` is the number of the first among those of [`Self::extend`].
+    fn steps(&mut self, tokens: &[u32], first: usize, from: usize, each: Each<'_>) -> engine::Result<()> {
+        for (i, &token) in (first..).zip(tokens) {
+            self.step(token, i >= from)?;
+            if i >= from {
+                each(i, self.read_logits()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends tokens at once; otherwise as [`Self::steps`].
+    fn chunk(&mut self, tokens: &[u32], first: usize, from: usize, each: Each<'_>) -> engine::Result<()> {
+        let Some(prompt) = &self.prompt else {
+            return self.steps(tokens, first, from, each);
+        };
+        let chunk = Chunk {
+            count: tokens.len() as u32,
+            position: self.sequence.len() as u32,
+        };
+        self.backend
+            .write(prompt.tokens().as_raw(), bytemuck::cast_slice(tokens))?;
+        self.backend.run(&prompt.plan(chunk)?.launches())?;
+        self.sequence.advance(tokens.len());
+        for i in from.saturating_sub(first)..tokens.len() {
+            if let Some(prompt) = &self.prompt {
+                self.backend.run(&[prompt.take(i, self.buffers.x)?])?;
+            }
+            self.backend.replay(&self.head)?;
+            each(first + i, self.read_logits()?)?;
+        }
+        Ok(())
+    }
+
     fn read_logits(&mut self) -> Result<&[f32], DeviceError> {
         self.backend
             .download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
@@ -241,6 +305,9 @@ impl<B: Backend> GpuEngine<B> {
     }
 }
 
+/// What is called with the number of a token and the logits behind it.
+type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> engine::Result<()>;
+
 fn check_room<B: Backend>(backend: &B, needs: &Needs, context: usize, spec: &ModelSpec) -> Result<(), DeviceError> {
     let (free, total) = backend.memory()?;
     if needs.total() <= free {
@@ -273,11 +340,8 @@ impl From<DeviceError> for EngineError {
 impl<B: Backend> Engine for GpuEngine<B> {
     fn prefill(&mut self, tokens: &[u32]) -> engine::Result<&[f32]> {
         check_tokens(tokens, self.position(), self.context, self.vocab_size())?;
-        self.reserve(self.position() + tokens.len())?;
-        for (i, &token) in tokens.iter().enumerate() {
-            self.step(token, i + 1 == tokens.len())?;
-        }
-        Ok(self.read_logits()?)
+        self.extend(tokens, tokens.len() - 1, &mut |_, _| Ok(()))?;
+        Ok(&self.logits)
     }
 
     fn decode(&mut self, token: u32) -> engine::Result<&[f32]> {
@@ -291,14 +355,7 @@ impl<B: Backend> Engine for GpuEngine<B> {
         each: &mut dyn FnMut(usize, &[f32]) -> engine::Result<()>,
     ) -> engine::Result<()> {
         check_tokens(tokens, self.position(), self.context, self.vocab_size())?;
-        self.reserve(self.position() + tokens.len())?;
-        for (i, &token) in tokens.iter().enumerate() {
-            self.step(token, i >= from)?;
-            if i >= from {
-                each(i, self.read_logits()?)?;
-            }
-        }
-        Ok(())
+        self.extend(tokens, from, each)
     }
 
     fn truncate(&mut self, len: usize) {

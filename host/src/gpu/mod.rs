@@ -5,7 +5,8 @@
 //! Nothing is allocated on the device after load.
 //!
 //! There are two kinds of plans over the same state, cache and buffers: [`layers`] and [`decode`] make the fused one,
-//! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too.
+//! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too. Prompts of fused
+//! models go through [`prefill`], many tokens at a time.
 //!
 //! [`emulated`] runs the same plans on the host, [`cuda`] on an NVIDIA GPU.
 
@@ -22,6 +23,7 @@ mod observe;
 pub mod pages;
 pub mod path;
 pub mod plan;
+pub mod prefill;
 pub mod weights;
 
 #[cfg(all(test, feature = "bundled-model"))]

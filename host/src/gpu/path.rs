@@ -1,13 +1,15 @@
 //! Which kernels compute a model: the fused ones where they take it, else the general ones.
 
-use super::backend::Result;
+use super::backend::{Backend, Result};
 use super::buffers::{BufferSizes, StepBuffers};
 use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
+use super::prefill::{self, Prompt};
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
 use crate::model::ModelSpec;
+use sparkinfer_device::prefill::plan::PromptSizes;
 
 /// How a model is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -33,6 +35,8 @@ pub struct Layout {
     pub map: WeightMap,
     /// Sizes of all other buffers.
     pub sizes: BufferSizes,
+    /// Sizes of the memory of a prompt's chunk, where prompts go through the kernels for them.
+    prompt: Option<PromptSizes>,
     model: Described,
 }
 
@@ -52,16 +56,29 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = GeneralModel::describe(spec, exact, &mut map);
         let sizes = model.buffer_sizes(spec, context, multiprocessors);
-        let model = Described::General(model);
-        Self { map, sizes, model }.checked(spec, multiprocessors)
+        let (prompt, model) = (None, Described::General(model));
+        Self {
+            map,
+            sizes,
+            prompt,
+            model,
+        }
+        .checked(spec, multiprocessors)
     }
 
     fn fused(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Self> {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
         let sizes = buffer_sizes(spec, &model, context, multiprocessors)?;
+        let prompt = prefill::sizes(spec, &model, context);
         let model = Described::Fused(model);
-        Self { map, sizes, model }.checked(spec, multiprocessors)
+        Self {
+            map,
+            sizes,
+            prompt,
+            model,
+        }
+        .checked(spec, multiprocessors)
     }
 
     /// The same, if all launches are allowed.
@@ -101,6 +118,31 @@ impl Layout {
         }
     }
 
+    /// What prompts go through, its memory allocated; none where they go token by token.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn prompt<B: Backend>(
+        &self,
+        backend: &B,
+        spec: &ModelSpec,
+        weights: u64,
+        buffers: &StepBuffers,
+    ) -> Result<Option<Prompt>> {
+        let (Some(sizes), Described::Fused(model)) = (&self.prompt, &self.model) else {
+            return Ok(None);
+        };
+        let multiprocessors = backend.multiprocessors();
+        let parts = DecodeParts {
+            spec,
+            model,
+            weights,
+            buffers,
+            multiprocessors,
+        };
+        Prompt::new(backend, &parts, sizes).map(Some)
+    }
+
     /// The model as the fused kernels take it, if they do.
     pub fn fused_model(&self) -> Option<&FusedModel> {
         match &self.model {
@@ -123,7 +165,7 @@ impl Layout {
         Needs {
             weights: self.map.bytes(),
             cache: self.sizes.cache_bytes(),
-            scratch: self.sizes.scratch_bytes(),
+            scratch: self.sizes.scratch_bytes() + self.prompt.as_ref().map_or(0, |prompt| prompt.bytes() as u64),
         }
     }
 }

@@ -70,6 +70,70 @@ fn the_reference_arithmetic_is_that_of_the_cpu() {
     assert!(difference < 2e-3, "logits differ by {difference}");
 }
 
+/// The distribution behind `logits`.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let weights: Vec<f64> = logits.iter().map(|l| f64::from(l - largest).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.into_iter().map(|w| w / sum).collect()
+}
+
+/// The KL divergence of the distribution behind `got` from that behind `want`.
+fn divergence(want: &[f32], got: &[f32]) -> f64 {
+    assert_eq!(want.len(), got.len());
+    softmax(want)
+        .iter()
+        .zip(softmax(got))
+        .map(|(p, q)| if *p == 0.0 { 0.0 } else { p * (p / q).ln() })
+        .sum()
+}
+
+/// The logits behind every token, taken `chunk` tokens at a time.
+fn logits(engine: &mut dyn Engine, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut all = Vec::new();
+    let mut keep = |_: usize, logits: &[f32]| {
+        all.push(logits.to_vec());
+        Ok(())
+    };
+    engine.logits_of_all(tokens, 0, &mut keep).unwrap();
+    all
+}
+
+#[test]
+fn a_prompt_in_chunks_gives_the_logits_of_steps_and_of_the_reference() {
+    let (gguf, spec) = bundled();
+    let tokens: Vec<u32> = (0..100).map(|i| PROMPT[i * i % 14]).collect();
+    let mut gpu = load(&gguf, &spec);
+    gpu.prompt().expect("the kernels take the model").limit(1);
+    let steps = logits(&mut gpu, &tokens);
+    let mut cpu = CpuEngine::new(&gguf, &spec, &CpuOptions::reference(128)).unwrap();
+    let reference = logits(&mut cpu, &tokens);
+    for (chunk, counts) in [(128, &[1, 63, 64, 65, 100][..]), (37, &[100])] {
+        let mut gpu = load(&gguf, &spec);
+        gpu.prompt().unwrap().limit(chunk);
+        for &count in counts {
+            gpu.reset();
+            let got = gpu.prefill(&tokens[..count]).unwrap();
+            let (from_steps, from_reference) = (
+                divergence(&steps[count - 1], got),
+                divergence(&reference[count - 1], got),
+            );
+            println!("{count} tokens by {chunk}: KL {from_steps:.2e} to steps, {from_reference:.2e} to the reference");
+            assert!(from_steps < 1e-4 && from_reference < 1e-4, "{count} tokens by {chunk}");
+        }
+    }
+    let mut gpu = load(&gguf, &spec);
+    for (i, got) in logits(&mut gpu, &tokens).iter().enumerate() {
+        assert!(divergence(&steps[i], got) < 1e-4, "token {i}");
+    }
+    assert_eq!(gpu.position(), 100);
+    let next = gpu.decode(tokens[0]).unwrap().to_vec();
+    assert!(
+        divergence(&cpu.decode(tokens[0]).unwrap().to_vec(), &next) < 1e-4,
+        "a step behind a prompt"
+    );
+}
+
 #[test]
 fn what_is_needed_is_what_is_taken() {
     let (gguf, spec) = bundled();

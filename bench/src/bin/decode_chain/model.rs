@@ -14,16 +14,16 @@ use sparkinfer_device::embed::{self, Table};
 use sparkinfer_device::rope::Frequencies;
 use sparkinfer_device::testing::{floats, q4_k_rows, tiled::Tiled};
 
-const COLUMNS: u32 = 2048;
-const HEADS: u32 = 32;
-const KV_HEADS: u32 = 4;
-const HEAD_DIM: u32 = 128;
-const EXPERTS: u32 = 128;
-const USED: u32 = 8;
-const FF: u32 = 768;
-const VOCABULARY: u32 = 151_936;
+pub const COLUMNS: u32 = 2048;
+pub const HEADS: u32 = 32;
+pub const KV_HEADS: u32 = 4;
+pub const HEAD_DIM: u32 = 128;
+pub const EXPERTS: u32 = 128;
+pub const USED: u32 = 8;
+pub const FF: u32 = 768;
+pub const VOCABULARY: u32 = 151_936;
 const RING: u32 = 256;
-const EPS: f32 = 1e-6;
+pub const EPS: f32 = 1e-6;
 /// Rows that differ; a matrix repeats them.
 const DISTINCT_ROWS: usize = 128;
 
@@ -78,13 +78,13 @@ impl Stored {
 }
 
 /// A layer's weights and cache.
-struct Layer {
+pub struct Layer {
     qkv: [Stored; 3],
     output: Stored,
     router: Buffer<f32>,
     experts: [Stored; 3],
-    keys: Buffer<u16>,
-    values: Buffer<u16>,
+    pub keys: Buffer<u16>,
+    pub values: Buffer<u16>,
 }
 
 impl Layer {
@@ -119,7 +119,8 @@ impl Layer {
         })
     }
 
-    fn weights(&self, ones: DevicePtr<f32>) -> LayerWeights {
+    /// The weights, with `ones` as the gains of all norms.
+    pub fn weights(&self, ones: DevicePtr<f32>) -> LayerWeights {
         let [gate, up, down] = &self.experts;
         LayerWeights {
             attention_norm: ones,
@@ -168,15 +169,15 @@ pub struct Brought {
 
 /// A model with everything that a step needs.
 pub struct Model {
-    layers: Vec<Layer>,
+    pub layers: Vec<Layer>,
     head: Stored,
-    embedding: Buffer<u8>,
-    ones: Buffer<f32>,
+    pub embedding: Buffer<u8>,
+    pub ones: Buffer<f32>,
     floats: [Buffer<f32>; 7],
     counters: Buffer<u32>,
     best: Buffer<Best>,
-    frequencies: Buffer<F32x2>,
-    table: Buffer<u32>,
+    pub frequencies: Buffer<F32x2>,
+    pub table: Buffer<u32>,
     state: Buffer<StepState>,
     ring: Buffer<u64>,
     sms: u32,

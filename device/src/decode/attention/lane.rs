@@ -5,13 +5,13 @@ use crate::decode::rope;
 use cuda_std::prelude::*;
 
 /// The pairs of one lane, of a head of `HD` dims (at most 256): which dims, how they rotate, and the norm's weights.
-pub(super) struct Pairs<const HD: u32> {
+pub(crate) struct Pairs<const HD: u32> {
     dims: [(u32, u32); 4],
     turns: [(f32, f32); 4],
 }
 
 /// The values of a lane's pairs.
-pub(super) type Values = [(f32, f32); 4];
+pub(crate) type Values = [(f32, f32); 4];
 
 impl<const HD: u32> Pairs<HD> {
     /// The lane's pairs at `position`. Reads the rotation table only: data that no launch of a step writes.
@@ -19,7 +19,7 @@ impl<const HD: u32> Pairs<HD> {
     /// # Safety
     /// `frequencies` holds `shape.rotated / 2` entries.
     #[inline(always)]
-    pub(super) unsafe fn at(position: u32, shape: &AttentionShape, frequencies: *const F32x2, lane: u32) -> Self {
+    pub(crate) unsafe fn at(position: u32, shape: &AttentionShape, frequencies: *const F32x2, lane: u32) -> Self {
         let mut pairs = Self {
             dims: [(0, 0); 4],
             turns: [(0.0, 1.0); 4],
@@ -44,7 +44,7 @@ impl<const HD: u32> Pairs<HD> {
     /// # Safety
     /// `x` points to `HD` floats.
     #[inline(always)]
-    pub(super) unsafe fn load(&self, x: *const f32) -> Values {
+    pub(crate) unsafe fn load(&self, x: *const f32) -> Values {
         let mut v = [(0.0, 0.0); 4];
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
@@ -61,7 +61,7 @@ impl<const HD: u32> Pairs<HD> {
     /// # Safety
     /// `weight` is null or points to `HD` floats.
     #[inline(always)]
-    pub(super) unsafe fn weights(&self, weight: *const f32) -> Values {
+    pub(crate) unsafe fn weights(&self, weight: *const f32) -> Values {
         if weight.is_null() {
             return [(1.0, 1.0); 4];
         }
@@ -71,7 +71,7 @@ impl<const HD: u32> Pairs<HD> {
 
     /// The lane's part of the sum of squares.
     #[inline(always)]
-    pub(super) fn squares(&self, v: &Values) -> f32 {
+    pub(crate) fn squares(&self, v: &Values) -> f32 {
         let mut sum = 0.0;
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
@@ -83,7 +83,7 @@ impl<const HD: u32> Pairs<HD> {
 
     /// The values times `scale · weight`, rotated.
     #[inline(always)]
-    pub(super) fn turn(&self, v: &Values, weight: &Values, scale: f32) -> Values {
+    pub(crate) fn turn(&self, v: &Values, weight: &Values, scale: f32) -> Values {
         let mut out = [(0.0, 0.0); 4];
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
@@ -97,7 +97,7 @@ impl<const HD: u32> Pairs<HD> {
 
     /// Calls `f(dim, value)` for each of the lane's values.
     #[inline(always)]
-    pub(super) fn each(&self, v: &Values, mut f: impl FnMut(u32, f32)) {
+    pub(crate) fn each(&self, v: &Values, mut f: impl FnMut(u32, f32)) {
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
                 f(self.dims[I].0, v[I].0);

@@ -27,13 +27,13 @@
 
 mod combine;
 pub mod general;
-mod lane;
+pub(crate) mod lane;
 mod launch;
 #[cfg(not(target_arch = "nvptx64"))]
 mod reference;
 mod share;
-mod softmax;
-mod tile;
+pub(crate) mod softmax;
+pub(crate) mod tile;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{AttentionBuffers, AttentionPlan, attention};

@@ -5,7 +5,7 @@ use cuda_std::prelude::*;
 
 /// Maximum and sum so far, of the head of this lane's row; scores are in units of log₂ e.
 #[derive(Clone, Copy)]
-pub(super) struct Running {
+pub(crate) struct Running {
     /// The largest score, the same in the four lanes of a row.
     pub max: f32,
     /// The lane's part of the sum of `2^(score - max)`.
@@ -14,7 +14,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Nothing seen yet.
-    pub(super) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         max: f32::NEG_INFINITY,
         sum: 0.0,
     };
@@ -22,7 +22,7 @@ impl Running {
     /// Takes 8 scores of the lane's head and returns their weights as packed f16 pairs, and the factor for what was
     /// summed before. The weights are rounded before they are summed, so that they still add up to one.
     #[inline(always)]
-    pub(super) fn add(&mut self, s: [f32; 8]) -> ([u32; 4], f32) {
+    pub(crate) fn add(&mut self, s: [f32; 8]) -> ([u32; 4], f32) {
         let here = max4(s[0], s[1], s[2], s[3]).max(max4(s[4], s[5], s[6], s[7]));
         let here = here.max(warp::shuffle_xor(here, 1));
         let max = self.max.max(here.max(warp::shuffle_xor(here, 2)));
@@ -44,7 +44,7 @@ impl Running {
 
     /// The sum of the whole row.
     #[inline(always)]
-    pub(super) fn total(&self) -> f32 {
+    pub(crate) fn total(&self) -> f32 {
         let sum = self.sum + warp::shuffle_xor(self.sum, 1);
         sum + warp::shuffle_xor(sum, 2)
     }
@@ -57,14 +57,14 @@ fn max4(a: f32, b: f32, c: f32, d: f32) -> f32 {
 
 /// The factors of heads 2t and 2t + 1, which lane `(g, t)` has the outputs of, from those of heads g.
 #[inline(always)]
-pub(super) fn for_outputs(at: Corner, factor: f32) -> (f32, f32) {
+pub(crate) fn for_outputs(at: Corner, factor: f32) -> (f32, f32) {
     (warp::shuffle(factor, 8 * at.t), warp::shuffle(factor, 8 * at.t + 4))
 }
 
 /// The scores of the lane's 8 tokens: of head `g` (`half` = 0) or `g + 8` (1), or of head `g` as the sum of both rows.
 /// Tokens outside `first..position` score -∞.
 #[inline(always)]
-pub(super) fn of_lane<const WIDE: bool>(
+pub(crate) fn of_lane<const WIDE: bool>(
     scores: &Scores,
     half: usize,
     token: u32,

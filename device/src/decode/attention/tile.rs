@@ -17,19 +17,19 @@ use crate::decode::kv::PAGE_TOKENS;
 use cuda_std::prelude::*;
 
 /// Up to sixteen 16-byte loads in flight: half of a chunk's keys or values at 256 dims, all of them at up to 128.
-pub(super) type Batch = [U32x4; 16];
+pub(crate) type Batch = [U32x4; 16];
 
 /// An empty batch.
-pub(super) const EMPTY: Batch = [U32x4([0; 4]); 16];
+pub(crate) const EMPTY: Batch = [U32x4([0; 4]); 16];
 
 /// Batches of a chunk's keys, and of its values.
-pub(super) const fn batches(head_dim: u32) -> u32 {
+pub(crate) const fn batches(head_dim: u32) -> u32 {
     head_dim.div_ceil(128)
 }
 
 /// Which part of a chunk a lane loads.
 #[derive(Clone, Copy)]
-pub(super) struct Corner {
+pub(crate) struct Corner {
     /// Row of the fragments: lane / 4.
     pub g: u32,
     /// Column pair of the fragments: lane % 4.
@@ -39,7 +39,7 @@ pub(super) struct Corner {
 impl Corner {
     /// The corner of this lane.
     #[inline(always)]
-    pub(super) fn of(lane: u32) -> Self {
+    pub(crate) fn of(lane: u32) -> Self {
         Self {
             g: lane >> 2,
             t: lane & 3,
@@ -52,7 +52,7 @@ impl Corner {
     /// # Safety
     /// `head` points to a key head of a page, 16-byte aligned.
     #[inline(always)]
-    pub(super) unsafe fn keys<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
+    pub(crate) unsafe fn keys<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
         let row = slot + 8 * (self.g >> 1) + (self.g & 1) + 2 * (b * tiles::<HD>());
         let from = (row * HD + 8 * self.t) as usize;
         let mut batch = EMPTY;
@@ -72,7 +72,7 @@ impl Corner {
     /// # Safety
     /// `head` points to a value head of a page, 16-byte aligned.
     #[inline(always)]
-    pub(super) unsafe fn values<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
+    pub(crate) unsafe fn values<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
         let from = ((128 * b + self.g) * PAGE_TOKENS + slot + 8 * self.t) as usize;
         let mut batch = EMPTY;
         unroll!(for I in 0..16 {
@@ -92,17 +92,17 @@ const fn tiles<const HD: u32>() -> u32 {
 
 /// Q in shared memory: 16 rows of f16, each 64 bytes longer than its dims so that rows do not share banks.
 #[derive(Clone, Copy)]
-pub(super) struct Queries<const HD: u32>(pub Shared<u16>);
+pub(crate) struct Queries<const HD: u32>(pub Shared<u16>);
 
 impl<const HD: u32> Queries<HD> {
     const ROW: u32 = HD + 32;
 
     /// Bytes of shared memory.
-    pub(super) const BYTES: u32 = 16 * Self::ROW * 2;
+    pub(crate) const BYTES: u32 = 16 * Self::ROW * 2;
 
     /// Stores dim `dim` of row `row`.
     #[inline(always)]
-    pub(super) fn set(self, row: u32, dim: u32, bits: u16) {
+    pub(crate) fn set(self, row: u32, dim: u32, bits: u16) {
         self.0.store(row * Self::ROW + dim, bits);
     }
 
@@ -122,11 +122,11 @@ fn lane_row() -> u32 {
 }
 
 /// The four score tiles of a chunk.
-pub(super) type Scores = [[f32; 4]; 4];
+pub(crate) type Scores = [[f32; 4]; 4];
 
 /// Adds the products of batch `b` of the keys to the score tiles it covers.
 #[inline(always)]
-pub(super) fn score<const HD: u32>(scores: &mut Scores, q: Queries<HD>, at: Corner, keys: &Batch, b: u32) {
+pub(crate) fn score<const HD: u32>(scores: &mut Scores, q: Queries<HD>, at: Corner, keys: &Batch, b: u32) {
     warp::sync();
     unroll!(for C in 0..8 {
         if (C as u32) < HD / 32 {
@@ -144,11 +144,11 @@ pub(super) fn score<const HD: u32>(scores: &mut Scores, q: Queries<HD>, at: Corn
 }
 
 /// Outputs of a warp for 8 heads, transposed: `[m]` holds dims `16m + g` (heads 2t, 2t+1) and `16m + g + 8`.
-pub(super) type Output = [[f32; 4]; 16];
+pub(crate) type Output = [[f32; 4]; 16];
 
 /// Adds batch `b` of the values, weighted by the probabilities `p` (8 tokens of head `g`, packed in pairs).
 #[inline(always)]
-pub(super) fn mix<const HD: u32>(out: &mut Output, values: &Batch, p: [u32; 4], b: u32) {
+pub(crate) fn mix<const HD: u32>(out: &mut Output, values: &Batch, p: [u32; 4], b: u32) {
     warp::sync();
     unroll!(for M in 0..16 {
         if (M as u32) < HD / 16 && M as u32 / 8 == b {
@@ -162,7 +162,7 @@ pub(super) fn mix<const HD: u32>(out: &mut Output, values: &Batch, p: [u32; 4], 
 /// Clears the values of tokens that are not there: of the lane's 8, those from `valid` on. What memory holds there may
 /// be anything, also a NaN, which no zero weight takes out of a sum.
 #[inline(always)]
-pub(super) fn clip(values: &mut Batch, valid: i32) {
+pub(crate) fn clip(values: &mut Batch, valid: i32) {
     let keep = |word: i32| match valid - 2 * word {
         ..=0 => 0,
         1 => 0xffff,
@@ -177,7 +177,7 @@ pub(super) fn clip(values: &mut Batch, valid: i32) {
 
 /// Multiplies the outputs of heads 2t and 2t+1.
 #[inline(always)]
-pub(super) fn rescale<const HD: u32>(out: &mut Output, even: f32, odd: f32) {
+pub(crate) fn rescale<const HD: u32>(out: &mut Output, even: f32, odd: f32) {
     unroll!(for M in 0..16 {
         if (M as u32) < HD / 16 {
             let o = out[M];
@@ -188,6 +188,6 @@ pub(super) fn rescale<const HD: u32>(out: &mut Output, even: f32, odd: f32) {
 
 /// The first token of chunk `chunk` within its page.
 #[inline(always)]
-pub(super) const fn slot(chunk: u32) -> u32 {
+pub(crate) const fn slot(chunk: u32) -> u32 {
     chunk * CHUNK % PAGE_TOKENS
 }

@@ -60,7 +60,7 @@ impl Setting {
     }
 
     /// A pool of pages; what no token has written is NaN.
-    fn pool(&self, table: &[u32], seed: u64, at: impl Fn(u32, u32) -> usize) -> Vec<u16> {
+    pub(crate) fn pool(&self, table: &[u32], seed: u64, at: impl Fn(u32, u32) -> usize) -> Vec<u16> {
         let stride = self.shape().page_stride;
         let mut pool = vec![0x7e00u16; table.len() * stride as usize];
         let mut random = Random::new(seed);

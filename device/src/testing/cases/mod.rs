@@ -9,6 +9,7 @@ mod general;
 mod layer;
 mod mmvq;
 mod norm;
+mod prefill;
 mod rope;
 mod sample;
 mod stream;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Case> {
         layer::CASES,
         mmvq::CASES,
         norm::CASES,
+        prefill::CASES,
         rope::CASES,
         sample::CASES,
         stream::CASES,

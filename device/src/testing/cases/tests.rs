@@ -50,6 +50,11 @@ tests! {
     mmvq_q4k_dp4a: "mmvq_q4k_dp4a", 16;
     mmvq_q6k_dp4a: "mmvq_q6k_dp4a", 16;
     norm: "norm_", 20;
+    prefill_split: "prefill_split", 12;
+    prefill_gemm: "prefill_gemm", 8;
+    prefill_heads: "prefill_heads", 8;
+    prefill_route: "prefill_route", 8;
+    prefill_experts: "prefill_experts", 8;
     quantize: "quantize_", 20;
     rope: "rope_", 30;
     sample: "sample", 10;

@@ -1,0 +1,178 @@
+//! A prompt of a fused model, a chunk of tokens at a time.
+//!
+//! Counts and positions are arguments of the launches, so a chunk's plan is made when it is needed; making it takes
+//! less than the device takes for the chunk before. [`sizes`] says whether the kernels take a model: where they do not
+//! (other head sizes than 64 and 128, windows, score caps), the engine takes prompts token by token.
+
+use cuda_std::DevicePtr;
+use cuda_std::launch::PreparedLaunch;
+use sparkinfer_device::decode::gateup::ExpertShape;
+use sparkinfer_device::decode::plan::{LayerCache, LayerWeights};
+use sparkinfer_device::embed::Table;
+use sparkinfer_device::prefill::append::Chunk;
+use sparkinfer_device::prefill::combine::take_row;
+use sparkinfer_device::prefill::plan::{PromptBuffers, PromptShape, PromptSizes, layer};
+use sparkinfer_gguf::TensorType;
+
+use super::backend::{Backend, DeviceError, Memory, Result};
+use super::decode::{DecodeParts, attention_shape};
+use super::layers::{FusedAttention, FusedExperts, FusedModel};
+use super::plan::Plan;
+use crate::model::ModelSpec;
+
+/// Tokens of a chunk at most: enough that each expert of many has a full tile of them, few enough that a chunk's memory
+/// is small beside the weights.
+pub const CHUNK: usize = 512;
+
+/// The sizes of a chunk's memory for `context` tokens, or none where the kernels do not take the model.
+pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize) -> Option<PromptSizes> {
+    let taken = |part: &FusedAttention| {
+        let attention = &part.spec;
+        matches!(attention.head_dim, 64 | 128) && attention.window.is_none() && attention.softcap.is_none()
+    };
+    if !model.layers.iter().all(|(attention, _)| taken(attention)) {
+        return None;
+    }
+    let most = |f: &dyn Fn(&FusedAttention, &FusedExperts) -> usize| {
+        model
+            .layers
+            .iter()
+            .map(|(attention, experts)| f(attention, experts))
+            .max()
+            .unwrap_or(0)
+    };
+    Some(PromptSizes {
+        tokens: CHUNK.min(context.max(1)),
+        columns: spec.embedding_length,
+        qkv: most(&|a, _| (a.spec.heads + 2 * a.spec.kv_heads) * a.spec.head_dim),
+        attended: most(&|a, _| a.spec.heads * a.spec.head_dim),
+        experts: most(&|_, e| e.spec.experts),
+        used: most(&|_, e| e.spec.used),
+        ff: most(&|_, e| e.spec.width),
+    })
+}
+
+/// A layer as the launches take it.
+struct PromptLayer {
+    shape: PromptShape,
+    weights: LayerWeights,
+    cache: LayerCache,
+    frequencies: DevicePtr<cuda_std::F32x2>,
+}
+
+/// What a prompt's plans are made from, and the memory that they work in.
+pub struct Prompt {
+    layers: Vec<PromptLayer>,
+    embedding: (TensorType, DevicePtr<u8>, Table),
+    page_table: DevicePtr<u32>,
+    buffers: PromptBuffers,
+    chunk: usize,
+    _memory: Box<dyn Memory>,
+}
+
+impl Prompt {
+    /// Allocates a chunk's memory and collects what the plans need.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn new<B: Backend>(backend: &B, parts: &DecodeParts<'_>, sizes: &PromptSizes) -> Result<Self> {
+        let memory = backend.allocate(sizes.bytes())?;
+        let spec = parts.spec;
+        let table = &spec.embedding.table.matrix;
+        let shape = Table {
+            rows: spec.vocab_size as u32,
+            columns: spec.embedding_length as u32,
+            scale: spec.embedding.scale,
+        };
+        let layers = parts.model.layers.iter().enumerate();
+        Ok(Self {
+            layers: layers
+                .map(|(i, (attention, experts))| prompt_layer(parts, i, attention, experts))
+                .collect(),
+            embedding: (table.ty, parts.at(parts.model.embedding), shape),
+            page_table: parts.buffers.page_table,
+            buffers: sizes.buffers(memory.address()),
+            chunk: sizes.tokens,
+            _memory: memory,
+        })
+    }
+
+    /// Tokens of a chunk at most.
+    pub fn chunk(&self) -> usize {
+        self.chunk
+    }
+
+    /// Takes chunks of no more than `tokens` tokens.
+    pub fn limit(&mut self, tokens: usize) {
+        self.chunk = self.chunk.min(tokens.max(1));
+    }
+
+    /// Where the token ids of a chunk go before its launches run.
+    pub fn tokens(&self) -> DevicePtr<u32> {
+        self.buffers.tokens
+    }
+
+    /// The launches from the token ids of a chunk to the residual stream behind the last layer, and its keys and values
+    /// in the cache.
+    ///
+    /// # Errors
+    /// A shape that a kernel does not take.
+    pub fn plan(&self, chunk: Chunk) -> Result<Plan> {
+        let mut plan = Plan::default();
+        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
+        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
+        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
+        for (i, part) in self.layers.iter().enumerate() {
+            let rotation = (part.frequencies, self.page_table);
+            let launches = layer(&part.shape, &part.weights, &part.cache, b, rotation, chunk);
+            for named in launches.map_err(DeviceError::new)? {
+                plan.push(named.name, Some(i), named.bytes, named.launch);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The launch that copies the residual stream of token `row` of the chunk to `to`.
+    ///
+    /// # Errors
+    /// None for a model that was loaded.
+    pub fn take(&self, row: usize, to: DevicePtr<f32>) -> Result<PreparedLaunch> {
+        take_row(self.buffers.x, to, row as u32, self.embedding.2.columns).map_err(DeviceError::new)
+    }
+}
+
+fn prompt_layer(parts: &DecodeParts<'_>, layer: usize, a: &FusedAttention, e: &FusedExperts) -> PromptLayer {
+    let [q, k, v] = &a.qkv;
+    PromptLayer {
+        shape: PromptShape {
+            attention: attention_shape(parts.spec, &a.spec, parts.buffers.page_stride),
+            head_dim: a.spec.head_dim as u32,
+            experts: ExpertShape {
+                experts: e.spec.experts as u32,
+                used: e.spec.used as u32,
+                columns: parts.spec.embedding_length as u32,
+                ff: e.spec.width as u32,
+                eps: parts.spec.norm_eps,
+                reserved: 0,
+            },
+        },
+        weights: LayerWeights {
+            attention_norm: parts.at(a.norm),
+            qkv: [parts.matrix(q), parts.matrix(k), parts.matrix(v)],
+            qkv_bias: DevicePtr::null(),
+            q_norm: parts.optional(a.head_norms[0]),
+            k_norm: parts.optional(a.head_norms[1]),
+            output: parts.matrix(&a.output),
+            expert_norm: parts.at(e.norm),
+            router: parts.at(e.router),
+            gate: parts.matrix(&e.gate),
+            up: parts.matrix(&e.up),
+            down: parts.matrix(&e.down),
+        },
+        cache: LayerCache {
+            keys: parts.buffers.keys(layer),
+            values: parts.buffers.values(layer),
+        },
+        frequencies: parts.at(a.frequencies),
+    }
+}
