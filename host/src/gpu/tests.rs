@@ -88,50 +88,41 @@ fn divergence(want: &[f32], got: &[f32]) -> f64 {
         .sum()
 }
 
-/// The logits behind every token, taken `chunk` tokens at a time.
-fn logits(engine: &mut dyn Engine, tokens: &[u32]) -> Vec<Vec<f32>> {
+/// The logits behind the tokens from number `from` on.
+fn logits(engine: &mut dyn Engine, tokens: &[u32], from: usize) -> Vec<Vec<f32>> {
     let mut all = Vec::new();
     let mut keep = |_: usize, logits: &[f32]| {
         all.push(logits.to_vec());
         Ok(())
     };
-    engine.logits_of_all(tokens, 0, &mut keep).unwrap();
+    engine.logits_of_all(tokens, from, &mut keep).unwrap();
     all
 }
 
+/// A page ends in the prompt, and a chunk within a page.
 #[test]
 fn a_prompt_in_chunks_gives_the_logits_of_steps_and_of_the_reference() {
     let (gguf, spec) = bundled();
-    let tokens: Vec<u32> = (0..100).map(|i| PROMPT[i * i % 14]).collect();
-    let mut gpu = load(&gguf, &spec);
-    gpu.prompt().expect("the kernels take the model").limit(1);
-    let steps = logits(&mut gpu, &tokens);
+    let tokens: Vec<u32> = (0..70).map(|i| PROMPT[i * i % 14]).collect();
+    let (whole, from) = (65, 62);
+    let engine = |chunk: usize| {
+        let mut engine = load(&gguf, &spec);
+        engine.prompt().expect("the kernels take the model").limit(chunk);
+        engine
+    };
+    let steps = logits(&mut engine(1), &tokens, from);
+    let got = engine(128).prefill(&tokens[..whole]).unwrap().to_vec();
+    assert!(divergence(&steps[whole - 1 - from], &got) < 1e-5, "all at once");
+    let mut gpu = engine(37);
+    for (i, got) in logits(&mut gpu, &tokens, from).iter().enumerate() {
+        assert!(divergence(&steps[i], got) < 1e-5, "token {}", from + i);
+    }
     let mut cpu = CpuEngine::new(&gguf, &spec, &CpuOptions::reference(128)).unwrap();
-    let reference = logits(&mut cpu, &tokens);
-    for (chunk, counts) in [(128, &[1, 63, 64, 65, 100][..]), (37, &[100])] {
-        let mut gpu = load(&gguf, &spec);
-        gpu.prompt().unwrap().limit(chunk);
-        for &count in counts {
-            gpu.reset();
-            let got = gpu.prefill(&tokens[..count]).unwrap();
-            let (from_steps, from_reference) = (
-                divergence(&steps[count - 1], got),
-                divergence(&reference[count - 1], got),
-            );
-            println!("{count} tokens by {chunk}: KL {from_steps:.2e} to steps, {from_reference:.2e} to the reference");
-            assert!(from_steps < 1e-4 && from_reference < 1e-4, "{count} tokens by {chunk}");
-        }
-    }
-    let mut gpu = load(&gguf, &spec);
-    for (i, got) in logits(&mut gpu, &tokens).iter().enumerate() {
-        assert!(divergence(&steps[i], got) < 1e-4, "token {i}");
-    }
-    assert_eq!(gpu.position(), 100);
-    let next = gpu.decode(tokens[0]).unwrap().to_vec();
-    assert!(
-        divergence(&cpu.decode(tokens[0]).unwrap().to_vec(), &next) < 1e-4,
-        "a step behind a prompt"
-    );
+    cpu.prefill(&tokens).unwrap();
+    assert_eq!(gpu.position(), tokens.len());
+    let expected = cpu.decode(tokens[0]).unwrap().to_vec();
+    let got = gpu.decode(tokens[0]).unwrap();
+    assert!(divergence(&expected, got) < 1e-5, "a step behind the prompt");
 }
 
 #[test]
@@ -141,5 +132,5 @@ fn what_is_needed_is_what_is_taken() {
     let engine = load(&gguf, &spec);
     assert_eq!(needs.weights, engine.description().weight_bytes);
     assert_eq!(needs.cache, spec.memory(crate::model::KvType::F16).kv_per_token * 128);
-    assert!(needs.scratch < 1 << 20, "{}", needs.scratch);
+    assert!(needs.scratch < 8 << 20, "{}", needs.scratch);
 }
