@@ -2,5 +2,6 @@
 
 pub mod assets;
 pub mod gpu;
+pub mod gpu_models;
 pub mod gpu_runtime;
 pub mod gpu_selftests;

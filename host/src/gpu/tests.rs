@@ -54,20 +54,24 @@ fn logits_and_greedy_tokens_are_those_of_the_reference() {
 #[test]
 fn the_reference_arithmetic_is_that_of_the_cpu() {
     let (gguf, spec) = bundled();
-    let prompt = &PROMPT[..5];
     let options = CpuOptions {
         kv: crate::model::KvType::F16,
         ..CpuOptions::reference(64)
     };
-    let expected = CpuEngine::new(&gguf, &spec, &options)
-        .unwrap()
-        .prefill(prompt)
-        .unwrap()
-        .to_vec();
+    let mut cpu = CpuEngine::new(&gguf, &spec, &options).unwrap();
     let reference = Arithmetic::Reference;
     let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, 64, reference, &mut |_, _| {}).unwrap();
-    let difference = largest_difference(gpu.prefill(prompt).unwrap(), &expected);
-    assert!(difference < 2e-3, "logits differ by {difference}");
+    let mut tokens = PROMPT.to_vec();
+    for greedy in GREEDY {
+        let cached = gpu.position();
+        let expected = cpu.prefill(&tokens[cached..]).unwrap().to_vec();
+        let logits = gpu.prefill(&tokens[cached..]).unwrap();
+        let difference = largest_difference(logits, &expected);
+        assert!(difference < 2e-3, "logits differ by {difference}");
+        let mut sampler = Sampler::new(SampleOptions::default());
+        assert_eq!(sampler.sample(logits), greedy);
+        tokens.push(greedy);
+    }
 }
 
 /// The distribution behind `logits`.

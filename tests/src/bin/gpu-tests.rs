@@ -1,13 +1,14 @@
-//! Runs every kernel case on the GPU: `gpu-tests [--seeds N] [FILTER]`.
+//! Runs every kernel case and small models on the GPU: `gpu-tests [--seeds N] [FILTER]`.
 //!
-//! Each case makes random shapes and inputs from a seed, launches the kernel and compares with the f64 reference. The
-//! last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
+//! Each case makes random shapes and inputs from a seed, launches the kernel and compares with the f64 reference; models
+//! are compared with the CPU's f32 engine. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
 
 use clap::Parser;
 use sparkinfer::cuda::Gpu;
+use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer_device::testing::{Case, cases};
 use sparkinfer_tests::gpu::GpuMachine;
-use sparkinfer_tests::{gpu_runtime, gpu_selftests};
+use sparkinfer_tests::{gpu_models, gpu_runtime, gpu_selftests};
 use std::process::ExitCode;
 
 /// Runs every kernel on the GPU against its f64 reference.
@@ -50,6 +51,12 @@ fn main() -> ExitCode {
             worst.map(|worst| format!("{:.1} % of the error allowed", 100.0 * worst)),
         );
     }
+    for case in gpu_models::cases() {
+        let name = case.name();
+        if name.contains(&filter) {
+            score.note(&name, run_model(&case, arguments.gpu));
+        }
+    }
     println!("{} passed, {} failed", score.passed, score.failed);
     if score.passed > 0 && score.failed == 0 {
         ExitCode::SUCCESS
@@ -67,6 +74,12 @@ fn run_selftests(gpu: &Gpu, filter: &str, score: &mut Score) {
     for case in gpu_selftests::cases(&selftests).filter(|case| case.info.name.contains(filter)) {
         score.note(case.info.name, gpu_selftests::run(&selftests, case, 20));
     }
+}
+
+/// A whole model on a device of its own.
+fn run_model(case: &gpu_models::ModelCase, number: Option<u32>) -> Result<String, String> {
+    let device = CudaDevice::open(number).map_err(|error| error.to_string())?;
+    gpu_models::run(case, device).map_err(|error| format!("{error:#}"))
 }
 
 /// How many passed and failed.
