@@ -66,6 +66,7 @@ pub fn cases() -> Vec<ModelCase> {
                     mix,
                     arithmetic,
                     tokens,
+                    generated: 24,
                 }),
             );
         }
