@@ -128,7 +128,7 @@ pub unsafe fn prefill_group(
         let mut pair = first;
         while pair < end {
             if global::load(experts.add(pair as usize)) == expert {
-                let token = if used == 0 { 0 } else { pair / used };
+                let token = pair.checked_div(used).unwrap_or(0);
                 global::store(tokens.add(place as usize), token);
                 global::store(places.add(pair as usize), place);
                 place += 1;
