@@ -25,7 +25,7 @@ fn bent(x: f32, kind: u32) -> f32 {
         return float::silu(x);
     }
     // (1 + tanh u) / 2 = 1 / (1 + e⁻²ᵘ): no difference of nearly equal numbers.
-    const TWICE_ROOT: f32 = 1.595_769_1;
+    const TWICE_ROOT: f32 = 1.595_769_2;
     let u = TWICE_ROOT * float::fma(0.044_715 * x * x, x, x);
     float::div(x, 1.0 + float::exp(-u))
 }

@@ -24,8 +24,8 @@ pub enum Arithmetic {
 /// A model as one of the two kinds of kernels takes it.
 #[derive(Debug, Clone, PartialEq)]
 enum Described {
-    Fused(FusedModel),
-    General(GeneralModel),
+    Fused(Box<FusedModel>),
+    General(Box<GeneralModel>),
 }
 
 /// Where a model's weights go, and what else it needs: known before anything is allocated, and known to be such that
@@ -56,7 +56,7 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = GeneralModel::describe(spec, exact, &mut map);
         let sizes = model.buffer_sizes(spec, context, multiprocessors);
-        let (prompt, model) = (None, Described::General(model));
+        let (prompt, model) = (None, Described::General(Box::new(model)));
         Self {
             map,
             sizes,
@@ -71,7 +71,7 @@ impl Layout {
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
         let sizes = buffer_sizes(spec, &model, context, multiprocessors)?;
         let prompt = prefill::sizes(spec, &model, context);
-        let model = Described::Fused(model);
+        let model = Described::Fused(Box::new(model));
         Self {
             map,
             sizes,

@@ -21,7 +21,7 @@ fn experts(machine: &mut dyn Machine, seed: u64, ty: TensorType) -> Result<f64, 
     let columns = ty.block_len().max(4) * (1 + random.below(4));
     let stack = matrix(ty, seed, count * rows * columns)?;
     let ids: Vec<u32> = (0..ranks).map(|_| random.below(count) as u32).collect();
-    let (shared, scales, biased) = (seed % 2 == 0, [0, 1, count][seed as usize % 3], seed % 4 < 2);
+    let (shared, scales, biased) = (seed.is_multiple_of(2), [0, 1, count][seed as usize % 3], seed % 4 < 2);
     let x = floats(seed + 1, if shared { columns } else { ranks * columns }, 1.0);
     let (scale, bias) = (floats(seed + 2, scales, 0.5), floats(seed + 3, rows, 1.0));
     let mut optional = |values: &[f32], given: bool| {
@@ -73,7 +73,11 @@ fn gated(machine: &mut dyn Machine, seed: u64, activation: gated::Activation) ->
     let (gate, up) = (floats(seed, n, 3.0), floats(seed + 1, n, 2.0));
     let (gate_at, up_at) = (machine.upload(&gate)?, machine.upload(&up)?);
     // In place every other time.
-    let out = if seed % 2 == 0 { gate_at } else { machine.output(n)? };
+    let out = if seed.is_multiple_of(2) {
+        gate_at
+    } else {
+        machine.output(n)?
+    };
     run(machine, gated::launch(gate_at, up_at, out, n, activation, 3))?;
     let pairs = gate.iter().zip(&up);
     let want: Vec<f64> = pairs.map(|(g, u)| gated::reference(*g, *u, activation)).collect();
@@ -88,7 +92,7 @@ fn mixed(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let stride = rank_stride(columns as u32) as usize;
     let (y, weights) = (floats(seed, ranks * stride, 1.0), floats(seed + 1, ranks, 1.0));
     let (shared, gate) = (floats(seed + 2, columns, 1.0), floats(seed + 3, 1, 1.0));
-    let (weighted, with_shared, with_gate) = (seed % 2 == 0, seed % 3 > 0, seed % 3 > 1);
+    let (weighted, with_shared, with_gate) = (seed.is_multiple_of(2), !seed.is_multiple_of(3), seed % 3 > 1);
     let mut optional = |values: &[f32], given: bool| {
         if given {
             machine.upload(values)
@@ -130,7 +134,7 @@ fn mixed(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 fn choice(machine: &mut dyn Machine, seed: u64, ties: bool) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let experts = 1 + random.below([8, 128, 1024][seed as usize % 3]);
-    let used = 1 + random.below(experts.min(if seed % 5 == 0 { 40 } else { 8 }));
+    let used = 1 + random.below(experts.min(if seed.is_multiple_of(5) { 40 } else { 8 }));
     let mut logits = floats(seed, experts, 2.0);
     if ties {
         logits.iter_mut().for_each(|v| *v = v.round());
