@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`layout`] | how weights and activations lie in GPU memory: packing and unpacking |
 //! | [`tile`] | what the tensor-core matrix × vector kernels share |
-//! | [`format`] | tensor types as in the file, decoded where they are read |
+//! | [`mod@format`] | tensor types as in the file, decoded where they are read |
 //! | [`decode`] | the fused kernels of a decode step at batch size 1 |
 //! | [`general`] | the unfused kernels of a decode step of any model |
 //! | [`prefill`] | the kernels of a prompt, many tokens at a time |

@@ -1,7 +1,7 @@
 //! Residual addition, RMS norm and quantisation of the activation, in one launch.
 //!
 //! **Computes** `s = x + r`, `v = gain·s / √(mean(s²) + ε)` over `columns` values, and gives v as f32, as 16-bit records
-//! ([`Wide`](crate::layout::activation::Wide)) or as 8-bit records ([`Narrow`]); s is stored too where it is asked for.
+//! ([`Wide`]) or as 8-bit records ([`Narrow`]); s is stored too where it is asked for.
 //! r may be null (no residual), `sum` may be null (not stored); the `quantize_*` kernels do the last step alone.
 //!
 //! **Moves** a few KB: 4 bytes a column of x, r and gain, the records, s.

@@ -7,7 +7,7 @@
 //!
 //! **Shape of the work**: a block for every 16 rows of every chosen expert, a warp for every 256 columns of both
 //! matrices. Which weights is known only behind the wait, so each warp first finds its expert
-//! ([`topk`](super::topk)), then has both tiles on their way while it fetches and splits its activations.
+//! ([`topk`]), then has both tiles on their way while it fetches and splits its activations.
 //!
 //! **The fence of a layer**: this kernel waits first and lets its successor start only then. Whatever runs before the wait
 //! of a later launch may therefore read what launches before this one wrote: `down` the router's logits, attention the

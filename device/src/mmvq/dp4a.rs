@@ -1,7 +1,7 @@
 //! Matrix × vector by dp4a, quants and headers apart.
 //!
-//! **Computes** `y[r] = Σ_c W[r][c]·x[c]` for r < rows. W is laid out as [`layout::Q4KRow`] or [`layout::Q6KRow`], x as
-//! 8-bit records ([`Narrow`](crate::layout::activation::Narrow)), y is f32.
+//! **Computes** `y[r] = Σ_c W[r][c]·x[c]` for r < rows. W is laid out as [`Q4KRow`](crate::layout::Q4KRow) or [`Q6KRow`](crate::layout::Q6KRow), x as
+//! 8-bit records ([`Narrow`]), y is f32.
 //!
 //! **Moves** rows·blocks·144 (Q4_K) or ·210 (Q6_K) bytes of weights, once, past L1.
 //!

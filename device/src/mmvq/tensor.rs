@@ -2,7 +2,7 @@
 //!
 //! **Computes** `y[r] = Σ_c W[r][c]·x[c]` for r < rows. W lies in tiles of 16 rows × 256 columns
 //! (the layouts of [`layout`](crate::layout) with that name; tile (group, b) at `(group·blocks + b)·BYTES`), x as 16-bit records
-//! ([`Wide`](crate::layout::activation::Wide)), y is f32.
+//! ([`Wide`]), y is f32.
 //!
 //! **Moves** the file's bytes of W, once, past L1; each block of threads reads the
 //! 2.25 bytes a column of x from L2 once if a warp has one tile of a row, else once a row group.

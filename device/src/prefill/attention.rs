@@ -2,7 +2,7 @@
 //!
 //! `out[i][h] = Σ_j softmax_j(q_ih · K_j) V_j` for j up to token i's own position; queries as
 //! [`append`](super::append) leaves them (scaled, in units of log₂ e, hi and lo), the cache as
-//! [`kv`](crate::decode::kv) says, `out` `[token][head][dim]` f32.
+//! [`kv`] says, `out` `[token][head][dim]` f32.
 //!
 //! **Bytes**: the queries once; the cache of a key head once for every 16 rows, from L2. **Shape of the work**: all query
 //! heads of a key head see the same cache, so a row is a token and one of its heads; a warp takes 16 rows

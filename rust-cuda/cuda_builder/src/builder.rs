@@ -231,7 +231,7 @@ impl CudaBuilder {
     /// Compiles, the architectures side by side, and returns their PTX in the order asked for.
     ///
     /// # Errors
-    /// Any [`Error`]; the first architecture's where several fail.
+    /// Any [`enum@Error`]; the first architecture's where several fail.
     pub fn build(&self) -> Result<Vec<Ptx>, Error> {
         if let Some((option, instead)) = self.refused {
             return Err(Error::Unsupported { option, instead });

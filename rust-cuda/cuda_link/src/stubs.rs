@@ -1,7 +1,7 @@
 //! One jump per driver function, assembled into the program, and the table that the jumps go through.
 //!
 //! Every name of [`names`](crate::names) becomes a hidden symbol whose body jumps to the address in its own slot of the
-//! table. The slots stand in the order of [`NAMES`] and start out pointing at [`no_driver`];
+//! table. The slots stand in the order of [`NAMES`] and start out pointing at `no_driver`;
 //! [`fill`] replaces them once the driver is open.
 
 /// What every entry point answers while no driver is open: `CUDA_ERROR_NOT_INITIALIZED`.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! (no norm where its weights are null). `qkv` is `q | k | v`, each `[head][dim]` f32; `out` is `[head][dim]` f32. The
-//! cache lies as [`kv`](super::kv) says; rotation is a table ([`rope`](crate::rope)).
+//! cache lies as [`kv`] says; rotation is a table ([`rope`](crate::rope)).
 //!
 //! **Bytes**: `2 · 2 · kv heads · head dim` for each token seen; the rest is small.
 //!
