@@ -79,24 +79,22 @@ impl Columns {
             0.0
         };
         // The high byte of q + 128 is the high byte that goes with a signed low byte.
-        let (carry, shift) = if lane & 4 == 0 { (128, 8) } else { (0, 0) };
+        let (units, two_bytes) = if lane & 4 == 0 { (UNITS + 128.0, 0x51) } else { (UNITS, 0x40) };
         let (mut words, mut sums) = ([0u32; 4], [0i32; 2]);
         unroll!(for R in 0..4 {
             let v = self.0[R].0;
-            let bits = |k: usize| float::fma(v[k], inverse, UNITS).to_bits();
+            let bits = |k: usize| float::fma(v[k], inverse, units).to_bits();
             let (a, b, c, d) = (bits(0), bits(1), bits(2), bits(3));
             if SUMS {
-                let four = a
-                    .wrapping_add(b)
-                    .wrapping_add(c.wrapping_add(d))
-                    .wrapping_sub(UNITS.to_bits().wrapping_mul(4));
-                sums[R / 2] += four as i32;
+                let four = a.wrapping_add(b).wrapping_add(c.wrapping_add(d));
+                sums[R / 2] = (sums[R / 2] as u32).wrapping_add(four) as i32;
             }
-            let byte = |bits: u32| ((bits + carry) >> shift) & 255;
-            words[R] = byte(a) | byte(b) << 8 | byte(c) << 16 | byte(d) << 24;
+            let (low, high) = (dot::permute_bytes(a, b, two_bytes), dot::permute_bytes(c, d, two_bytes));
+            words[R] = dot::permute_bytes(low, high, 0x5410);
         });
         if SUMS {
-            sums = [block_sum(sums[0], lane), block_sum(sums[1], lane)];
+            let without = |sum: i32| sum.wrapping_sub(units.to_bits().wrapping_mul(8) as i32);
+            sums = [block_sum(without(sums[0]), lane), block_sum(without(sums[1]), lane)];
         }
         Activation {
             words,

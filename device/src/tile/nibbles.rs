@@ -31,15 +31,16 @@ impl Nibbles {
         }
     }
 
-    /// The A operand of sub-block `SUB`.
+    /// The A operand of sub-block `SUB`: unsigned bytes. Without a fifth bit those of odd sub-blocks are 16 times their
+    /// nibbles, which saves shifting them down: [`sums`](Self::sums) shifts the few results instead.
     #[inline(always)]
     fn operand<const FIVE: bool, const SUB: u32>(&self) -> [u32; 4] {
         let four = |k: usize| {
-            let nibble = (self.quants[SUB as usize / 2][k] >> (4 * (SUB & 1))) & 0x0f0f_0f0f;
+            let word = self.quants[SUB as usize / 2][k];
             if FIVE {
-                nibble | ((self.fifth[k] >> SUB) & 0x0101_0101) << 4
+                (word >> (4 * (SUB & 1))) & 0x0f0f_0f0f | ((self.fifth[k] >> SUB) & 0x0101_0101) << 4
             } else {
-                nibble
+                word & (0x0f0f_0f0f << (4 * (SUB & 1)))
             }
         };
         [four(0), four(1), four(2), four(3)]
@@ -49,15 +50,21 @@ impl Nibbles {
     #[inline(always)]
     pub fn sums<const FIVE: bool>(&self, x: &Activation, lane: u32) -> [[i32; 2]; 2] {
         let (first, second) = ([x.words[0], x.words[1]], [x.words[2], x.words[3]]);
-        let c = mma::m16n8k32_s8(self.operand::<FIVE, 0>(), only(lane, 0, first), [0; 4]);
-        let c = mma::m16n8k32_s8(self.operand::<FIVE, 1>(), only(lane, 1, first), c);
-        let c = mma::m16n8k32_s8(self.operand::<FIVE, 2>(), only(lane, 2, first), c);
-        let c = mma::m16n8k32_s8(self.operand::<FIVE, 3>(), only(lane, 3, first), c);
-        let e = mma::m16n8k32_s8(self.operand::<FIVE, 4>(), only(lane, 0, second), [0; 4]);
-        let e = mma::m16n8k32_s8(self.operand::<FIVE, 5>(), only(lane, 1, second), e);
-        let e = mma::m16n8k32_s8(self.operand::<FIVE, 6>(), only(lane, 2, second), e);
-        let e = mma::m16n8k32_s8(self.operand::<FIVE, 7>(), only(lane, 3, second), e);
-        [wide(c), wide(e)]
+        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 0>(), only(lane, 0, first), [0; 4]);
+        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 1>(), only(lane, 1, first), c);
+        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 2>(), only(lane, 2, first), c);
+        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 3>(), only(lane, 3, first), c);
+        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 4>(), only(lane, 0, second), [0; 4]);
+        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 5>(), only(lane, 1, second), e);
+        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 6>(), only(lane, 2, second), e);
+        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 7>(), only(lane, 3, second), e);
+        let (c, e) = (wide(c), wide(e));
+        if FIVE {
+            return [c, e];
+        }
+        // The lane's sub-blocks t and t + 4 are both even or both odd.
+        let shift = 4 * (lane & 1);
+        [[c[0] >> shift, c[1] >> shift], [e[0] >> shift, e[1] >> shift]]
     }
 }
 

@@ -24,7 +24,7 @@ use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 /// Blocks of the head launch for each multiprocessor: enough that their loads overlap.
 const HEAD_BLOCKS_PER_SM: u32 = 4;
 /// Chunks of 32 tokens that a split of the cache takes before another split gets work.
-const LEAST_CHUNKS: u32 = 2;
+const LEAST_CHUNKS: u32 = 4;
 
 /// What a decode plan is made from.
 pub struct DecodeParts<'a> {

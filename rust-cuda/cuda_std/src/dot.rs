@@ -1,4 +1,4 @@
-//! Dot products of four bytes: `dp4a`.
+//! Words as four bytes: dot products (`dp4a`), and choosing bytes (`prmt`).
 
 macro_rules! dot {
     ($($(#[$doc:meta])* $name:ident, $intrinsic:ident, $a:ty, $b:ty;)*) => {$(
@@ -28,9 +28,38 @@ dot! {
     dp4a_us, dp4a_us, u8, i8;
 }
 
+/// `prmt.b32`: byte i of the result is the byte of `a` (0…3) or `b` (4…7) that the i-th nibble of `selector` names; with
+/// the nibble's top bit set, eight copies of that byte's sign.
+#[inline(always)]
+#[must_use]
+pub fn permute_bytes(a: u32, b: u32, selector: u32) -> u32 {
+    on! { ptx {
+        // SAFETY: a pure instruction on registers.
+        unsafe { crate::llvm::prmt(a as i32, b as i32, selector as i32) as u32 }
+    } emu {
+        let bytes = (u64::from(b) << 32 | u64::from(a)).to_le_bytes();
+        let byte = |i: u32| {
+            let nibble = selector >> (4 * i) & 15;
+            let byte = bytes[nibble as usize & 7];
+            let byte = if nibble & 8 == 0 { byte } else { (byte as i8 >> 7) as u8 };
+            u32::from(byte) << (8 * i)
+        };
+        (0..4).map(byte).sum()
+    } }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_are_chosen_by_nibbles() {
+        let (a, b) = (0x8321_4365, 0x0fed_cba9);
+        assert_eq!(permute_bytes(a, b, 0x3210), a);
+        assert_eq!(permute_bytes(a, b, 0x7654), b);
+        assert_eq!(permute_bytes(a, b, 0x0040), 0x6565_a965);
+        assert_eq!(permute_bytes(a, b, 0x0b51), 0x65ff_cb43);
+    }
 
     #[test]
     fn signs_are_each_operands_own() {

@@ -71,6 +71,9 @@ unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.griddepcontrol.launch.dependents"]
     pub fn griddepcontrol_launch_dependents();
 
+    #[link_name = "llvm.nvvm.prmt"]
+    pub fn prmt(a: i32, b: i32, selector: i32) -> i32;
+
     #[link_name = "llvm.nvvm.idp4a.s.s"]
     pub fn dp4a_ss(a: i32, b: i32, c: i32) -> i32;
     #[link_name = "llvm.nvvm.idp4a.u.u"]

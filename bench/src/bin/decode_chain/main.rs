@@ -33,10 +33,10 @@ pub struct Options {
     #[arg(long, default_value_t = 0)]
     splits: u32,
     /// Warps of a block of attention
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 8)]
     warps: u32,
     /// Chunks of 32 tokens that a split of attention takes at least
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 4)]
     least: u32,
     /// Measurements of each setting
     #[arg(long, default_value_t = 7)]

@@ -94,7 +94,7 @@ impl AttentionPlan {
         Ok(Self {
             head_dim,
             splits,
-            warps: 4,
+            warps: 8,
             shape,
         })
     }

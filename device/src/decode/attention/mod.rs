@@ -331,6 +331,7 @@ struct Warp<const HD: u32, const WIDE: bool> {
     at: Corner,
     chunk: u32,
     keys: tile::Batch,
+    values: tile::Batch,
     out: [Output; 2],
     running: [Running; 2],
 }
@@ -339,22 +340,26 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
     /// Registers hold one batch of loads only, so each is loaded when it is needed.
     const LEAN: bool = HD > 128 || (WIDE && HD == 128);
 
-    /// Sets out, with the first keys of the warp's first chunk on their way.
+    /// Sets out, with the keys and values of the warp's first chunk on their way.
     ///
     /// # Safety
     /// As [`attend`].
     #[inline(always)]
     unsafe fn start(a: &Arguments, block: &Block<HD>) -> Self {
         let (at, chunk) = (Corner::of(block.lane), block.share.begin + block.warp);
-        let mut keys = EMPTY;
+        let (mut keys, mut values) = (EMPTY, EMPTY);
         if !Self::LEAN && chunk < block.share.end {
             // SAFETY: the chunk holds an old token, so its page is in the table.
-            keys = unsafe { at.keys::<HD>(block.head(a, a.keys, chunk * CHUNK), tile::slot(chunk), 0) };
+            unsafe {
+                keys = at.keys::<HD>(block.head(a, a.keys, chunk * CHUNK), tile::slot(chunk), 0);
+                values = at.values::<HD>(block.head(a, a.values, chunk * CHUNK), tile::slot(chunk), 0);
+            }
         }
         Self {
             at,
             chunk,
             keys,
+            values,
             out: [[[0.0; 4]; 16]; 2],
             running: [Running::NONE; 2],
         }
@@ -373,8 +378,8 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
         }
     }
 
-    /// One chunk. Up to 128 dims its values are loaded while its keys are multiplied, and the next chunk's keys while its
-    /// values are.
+    /// One chunk. Up to 128 dims the next chunk's keys are loaded while its values are multiplied, and the next
+    /// chunk's values behind them.
     #[inline(always)]
     unsafe fn one(&mut self, a: &Arguments, block: &Block<HD>, queries: Queries<HD>) {
         let (at, slot, token) = (self.at, tile::slot(self.chunk), self.chunk * CHUNK);
@@ -383,11 +388,6 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
         unsafe {
             let keys = block.head(a, a.keys, token);
             let values = block.head(a, a.values, token);
-            let mut value = if !Self::LEAN {
-                at.values::<HD>(values, slot, 0)
-            } else {
-                EMPTY
-            };
             if Self::LEAN {
                 self.keys = at.keys::<HD>(keys, slot, 0);
             }
@@ -406,9 +406,13 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
             if Self::LEAN {
                 // Not before: there are no registers for it.
                 warp::sync();
-                value = at.values::<HD>(values, slot, 0);
+                self.values = at.values::<HD>(values, slot, 0);
             }
+            let mut value = self.values;
             self.mix(&mut value, weights, 0, partial, valid);
+            if !Self::LEAN {
+                self.next_values(a, block);
+            }
             if tile::batches(HD) > 1 {
                 warp::sync();
                 let mut value = at.values::<HD>(values, slot, 1);
@@ -426,6 +430,19 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
             self.keys = unsafe {
                 self.at
                     .keys::<HD>(block.head(a, a.keys, next * CHUNK), tile::slot(next), 0)
+            };
+        }
+    }
+
+    /// Sends for the values of the warp's next chunk, if there is one.
+    #[inline(always)]
+    unsafe fn next_values(&mut self, a: &Arguments, block: &Block<HD>) {
+        let next = self.chunk + block.warps;
+        if next < block.share.end {
+            // SAFETY: the chunk holds an old token.
+            self.values = unsafe {
+                self.at
+                    .values::<HD>(block.head(a, a.values, next * CHUNK), tile::slot(next), 0)
             };
         }
     }
