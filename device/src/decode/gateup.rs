@@ -17,12 +17,11 @@
 
 use super::{
     ahead::Ahead,
-    columns::Columns,
     meeting::Meeting,
-    rows::{Matrix, Place},
+    rows::{Matrix, Place, activation},
     topk,
 };
-use crate::tile::{Q4KTile, Q6KTile, Tile};
+use crate::tile::{Activation, Q4KTile, Q6KTile, Tile};
 use cuda_std::prelude::*;
 
 /// Shape of a layer's experts, as the launches that use them take it.
@@ -101,12 +100,24 @@ unsafe fn chosen_rows<T: Tile>(
     unsafe {
         pdl::wait();
         pdl::launch_dependents();
-        let expert = topk::chosen::<false>(logits, shape.experts, rank, shape.used, at.lane).expert;
         let meetings = [
             Meeting::at(0, at.warps),
             Meeting::at(Meeting::bytes(at.warps), at.warps),
         ];
-        both::<T>(at, &weights, expert * weights.gate.groups + group, x, gain, meetings);
+        let choice: Shared<u32> = shared::dynamic(2 * Meeting::bytes(at.warps), 1);
+        // One warp chooses for all: eight would keep each other from issuing for longer than the barrier takes.
+        if at.warp + 1 == at.warps {
+            let chosen = topk::chosen::<false>(logits, shape.experts, rank, shape.used, at.lane);
+            if at.lane == 0 {
+                choice.store(0, chosen.expert);
+            }
+        }
+        let (x, squares) = at.columns::<true>(x, gain, at.warp);
+        meetings[0].put_squares(squares, at.warp, at.lane);
+        let x = activation::<T>(&x, at.lane);
+        thread::sync_threads();
+        let expert = choice.load(0);
+        both::<T>(at, &weights, expert * weights.gate.groups + group, &x, meetings);
         bring_down(&weights, expert);
         let per_column = float::rcp(shape.columns as f32);
         thread::sync_threads();
@@ -124,31 +135,20 @@ unsafe fn chosen_rows<T: Tile>(
     }
 }
 
-/// Row group `group` of gate and of up, times the normed vector.
+/// Row group `group` of gate and of up, times the warp's columns of the normed vector.
 #[inline(always)]
-unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: *const f32, gain: *const f32, meetings: [Meeting; 2]) {
-    // SAFETY: the caller's: the row group exists in both matrices, and each warp has a block of columns.
+unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Activation, meetings: [Meeting; 2]) {
+    // SAFETY: the caller's: the row group exists in both matrices.
     unsafe {
         let g: T = at.tile(w.gate.tiles.as_ptr(), group, at.warp);
         let u: T = at.tile(w.up.tiles.as_ptr(), group, at.warp);
         // Both are on their way before anything waits: the assembler would move each load down to its product.
         warp::sync();
-        let (x, squares) = at.columns::<true>(x, gain, at.warp);
-        meetings[0].put_squares(squares, at.warp, at.lane);
-        let (gate, up) = two_products(&g, &u, &x, at.lane);
+        let gate = g.multiply(g.scales(at.lane), x, at.lane);
+        let up = u.multiply(u.scales(at.lane), x, at.lane);
         meetings[0].put(gate, at.warp, at.lane);
         meetings[1].put(up, at.warp, at.lane);
     }
-}
-
-/// Two tiles times the same columns.
-#[inline(always)]
-fn two_products<T: Tile>(a: &T, b: &T, x: &Columns, lane: u32) -> ([f32; 2], [f32; 2]) {
-    let x = super::rows::activation::<T>(x, lane);
-    (
-        a.multiply(a.scales(lane), &x, lane),
-        b.multiply(b.scales(lane), &x, lane),
-    )
 }
 
 /// Brings this block's share of the expert's `down` into L2.
@@ -201,7 +201,7 @@ pub fn topk_gateup(
         return refuse(format!("{columns} columns; it takes up to 8192"));
     }
     let config = cuda_std::launch::LaunchConfig::shaped([ff / 16, shape.used, 1], [32 * warps, 1, 1])
-        .shared(2 * Meeting::bytes(warps))
+        .shared(2 * Meeting::bytes(warps) + 4)
         .pdl(true);
     let prepare = match weights.gate.kind {
         kind if kind == super::rows::TileKind::Q4K as u32 => decode_gateup_q4k::prepare,

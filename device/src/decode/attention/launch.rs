@@ -51,7 +51,7 @@ impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
 
-    /// A plan for `shape` with heads of `head_dim` dims on a GPU of `sms` multiprocessors: about one block each.
+    /// A plan for `shape` with heads of `head_dim` dims on a GPU of `sms` multiprocessors: a block on every second one.
     ///
     /// # Errors
     /// A shape that the fast kernels do not take.
@@ -90,7 +90,8 @@ impl AttentionPlan {
                 shape.softcap
             ));
         }
-        let splits = (sms / kv_heads).clamp(1, Self::MAX_SPLITS);
+        // Half the multiprocessors: the next launch's blocks find room on the others and bring their weights.
+        let splits = (sms / (2 * kv_heads)).clamp(1, Self::MAX_SPLITS);
         Ok(Self {
             head_dim,
             splits,
