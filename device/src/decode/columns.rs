@@ -79,7 +79,11 @@ impl Columns {
             0.0
         };
         // The high byte of q + 128 is the high byte that goes with a signed low byte.
-        let (units, two_bytes) = if lane & 4 == 0 { (UNITS + 128.0, 0x51) } else { (UNITS, 0x40) };
+        let (units, two_bytes) = if lane & 4 == 0 {
+            (UNITS + 128.0, 0x51)
+        } else {
+            (UNITS, 0x40)
+        };
         let (mut words, mut sums) = ([0u32; 4], [0i32; 2]);
         unroll!(for R in 0..4 {
             let v = self.0[R].0;
