@@ -93,6 +93,13 @@ fn splitting(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
             normed(&wide(row), &gain, EPS)
         };
         let values = Record::values(bytes, columns);
+        let top = values.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        // Both ends are allowed: the largest value may have been rounded up to the next power of two.
+        if top != 0.0 && !(512.0..=1024.0).contains(&top) {
+            return Err(format!(
+                "row {i}: the largest value is stored as {top}, outside 512 to 1024"
+            ));
+        }
         let factor = f64::from(factors[i].0[0]);
         let got: Vec<f32> = values.iter().map(|v| (v * factor) as f32).collect();
         let largest = want.iter().fold(1e-30, |m: f64, v| m.max(v.abs()));
