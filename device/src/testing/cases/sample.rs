@@ -59,6 +59,21 @@ impl Step {
         }
     }
 
+    /// A step in which every candidate of three tiles is about as likely: one that is missing changes the draws.
+    fn flat(seed: u64) -> Self {
+        let mut step = Self::new(seed);
+        step.logits = floats(seed + 1, 3 * 4096, 1.0);
+        step.shape = SampleShape {
+            vocabulary: step.logits.len() as u32,
+            top_k: 40,
+            temperature: 2.0,
+            top_p: 1.0,
+            ln_min_p: f32::NEG_INFINITY,
+            ..step.shape
+        };
+        step
+    }
+
     /// The candidates behind top-k, best first.
     fn candidates(&self) -> Vec<(f32, u32)> {
         let mut all: Vec<(f32, u32)> = self.logits.iter().copied().zip(0..).collect();
@@ -122,8 +137,8 @@ impl Step {
     }
 }
 
-fn check(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
-    let step = Step::new(seed);
+/// Draws from the tiles' lists several times: each draw counts the step up, so the same candidates meet other numbers.
+fn draws(machine: &mut dyn Machine, mut step: Step, draws: u32) -> Result<f64, String> {
     let b = SampleBuffers {
         logits: machine.upload(&step.logits)?,
         recent: machine.upload(&step.recent)?,
@@ -133,33 +148,49 @@ fn check(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         ring: machine.upload(&[0u64; 8])?,
         ring_length: 8,
     };
-    for launch in sample(step.shape, b).map_err(|e| e.to_string())? {
-        machine.run(&launch)?;
-    }
-    let token = step.expected();
-    let StepState {
-        position, step: number, ..
-    } = step.state;
-    let want = StepState {
-        token,
-        position: position + 1,
-        step: number + 1,
-        reserved: 0,
-    };
-    let (state, ring) = (machine.download(b.state, 1)?[0], machine.download(b.ring, 8)?);
-    let recent = machine.download(b.recent, step.recent.len())?;
-    if state != want || ring_token(ring[number as usize % 8], number) != Some(token) {
-        return Err(format!("the step ended in {state:?} and {ring:x?}, not in {want:?}"));
-    }
+    let [tiles, draw] = sample(step.shape, b).map_err(|e| e.to_string())?;
+    machine.run(&tiles)?;
     let mut remembered = step.recent.clone();
-    remembered[(position as usize + 1) % step.recent.len()] = token;
-    if recent != remembered {
-        return Err(format!("the recent tokens are {recent:?}, not {remembered:?}"));
+    for _ in 0..draws {
+        machine.run(&draw)?;
+        let (token, number) = (step.expected(), step.state.step);
+        step.state = StepState {
+            token,
+            position: step.state.position + 1,
+            step: number + 1,
+            reserved: 0,
+        };
+        let (state, ring) = (machine.download(b.state, 1)?[0], machine.download(b.ring, 8)?);
+        if state != step.state || ring_token(ring[number as usize % 8], number) != Some(token) {
+            return Err(format!(
+                "the step ended in {state:?} and {ring:x?}, not in {:?}",
+                step.state
+            ));
+        }
+        remembered[step.state.position as usize % step.recent.len()] = token;
+        let recent = machine.download(b.recent, step.recent.len())?;
+        if recent != remembered {
+            return Err(format!("the recent tokens are {recent:?}, not {remembered:?}"));
+        }
     }
     Ok(0.0)
 }
 
-pub(super) const CASES: &[Case] = &[Case {
-    name: "sample",
-    run: check,
-}];
+fn any(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    draws(machine, Step::new(seed), 1)
+}
+
+fn flat(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    draws(machine, Step::flat(seed), 16)
+}
+
+pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "sample/any",
+        run: any,
+    },
+    Case {
+        name: "sample/flat",
+        run: flat,
+    },
+];
