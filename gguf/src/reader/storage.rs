@@ -31,11 +31,10 @@ impl Deref for Storage {
 impl Storage {
     /// Maps a file read-only.
     pub(super) fn map(path: &Path) -> Result<Self, ErrorKind> {
-        let file = File::open(path).map_err(|e| ErrorKind::Io(open_problem(path, &e)))?;
-        let metadata = file
-            .metadata()
-            .map_err(|e| ErrorKind::Io(format!("cannot read its size: {e}")))?;
-        check_mappable(&metadata)?;
+        let problem = |e: io::Error| ErrorKind::Io(open_problem(path, &e));
+        // Before it is opened: opening a pipe waits for somebody to write to it.
+        check_mappable(&std::fs::metadata(path).map_err(problem)?)?;
+        let file = File::open(path).map_err(problem)?;
         // SAFETY: the map is private and read-only. The one hazard left is another process that shortens the file
         // while it is mapped, which no reader of large files can exclude; the crate's documentation says so.
         let map = unsafe { Mmap::map(&file) };

@@ -134,6 +134,9 @@ fn paths_that_cannot_be_read() {
         Gguf::open("/dev/null").err().map(|e| e.to_string()).as_deref(),
         Some("/dev/null: is not a regular file")
     );
+    let socket = dir.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("socket");
+    assert_eq!(message(&socket), "socket: is not a regular file");
 }
 
 /// A part of a split file with one tensor.

@@ -184,10 +184,11 @@ mod sized {
     use super::{Layout, wrong_size};
     use crate::error::{Error, ErrorKind, file_label};
 
-    /// A file that has its final size and header; tensors may be written piece by piece, in any order, from any thread.
-    /// What is not written reads as zero.
+    /// A file of its final size; tensors may be written piece by piece, in any order, from any thread. What is not
+    /// written reads as zero. The header comes last, so a file that was never finished is no GGUF file.
     pub struct SizedFile {
         file: File,
+        header: Vec<u8>,
         ranges: HashMap<usize, Range<u64>>,
         label: String,
     }
@@ -207,11 +208,15 @@ mod sized {
             let create = || {
                 let file = File::create(path.as_ref())?;
                 file.set_len(self.len)?;
-                file.write_all_at(&self.header, 0)?;
                 Ok(file)
             };
             match create() {
-                Ok(file) => Ok(SizedFile { file, ranges, label }),
+                Ok(file) => Ok(SizedFile {
+                    file,
+                    header: self.header.clone(),
+                    ranges,
+                    label,
+                }),
                 Err(e) => Err(cannot_write(&label, &e)),
             }
         }
@@ -237,6 +242,15 @@ mod sized {
                 self.file.write_all_at(bytes, start)
             };
             write().map_err(|e: io::Error| cannot_write(&self.label, &e))
+        }
+
+        /// Writes the header, once all tensors are written.
+        ///
+        /// # Errors
+        /// Writing fails.
+        pub fn finish(self) -> Result<(), Error> {
+            let written = self.file.write_all_at(&self.header, 0);
+            written.map_err(|e| cannot_write(&self.label, &e))
         }
     }
 

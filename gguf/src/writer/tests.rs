@@ -116,7 +116,13 @@ fn all_ways_of_filling_agree() {
     assert!(sliced == streamed);
     let dir = tempfile::tempdir().expect("folder");
     let path = dir.path().join("sized.gguf");
-    fill_in_threads(&writer, &layout.create_sized(&path).expect("file"));
+    let file = layout.create_sized(&path).expect("file");
+    fill_in_threads(&writer, &file);
+    assert!(
+        Gguf::open(&path).is_err(),
+        "an unfinished file must not pass for a model"
+    );
+    file.finish().expect("header");
     assert!(std::fs::read(&path).expect("file") == streamed);
     assert_filled(&writer, &Gguf::open(&path).expect("file"));
 }

@@ -155,8 +155,9 @@ impl Synth {
                 self.make(&chunk, buffer);
                 file.write(chunk.tensor, chunk.offset as u64, buffer)?;
                 progress(chunk.bytes as u64);
-                Ok(())
-            })
+                Ok::<_, SynthError>(())
+            })?;
+        Ok(file.finish()?)
     }
 
     /// The file in memory, for small models.
