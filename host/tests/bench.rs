@@ -92,5 +92,6 @@ fn trace_diff_compares_two_engines() {
         "{}",
         said.out
     );
+    misused(&["trace-diff", "--tolerance", "nan"], "expected a number, 0 or above");
     misused(&["trace-diff", "--a", "gpu"], "expected cpu, cuda, cuda:N or emulator");
 }

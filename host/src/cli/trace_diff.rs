@@ -32,7 +32,7 @@ pub struct Arguments {
     tokens: u32,
     /// Largest difference allowed: root mean square, relative to the first engine's values. Rounding alone gives some
     /// 0.0003 on a GPU (its cache is f16) and 0.02 on the CPU (its activations have 8 bits), more in a deeper model
-    #[arg(long, value_name = "X", default_value_t = 0.005)]
+    #[arg(long, value_name = "X", default_value_t = 0.005, value_parser = tolerance)]
     tolerance: f64,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
@@ -40,6 +40,14 @@ pub struct Arguments {
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
+}
+
+/// A tolerance that can be exceeded, and kept.
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(tolerance) if (0.0..f64::INFINITY).contains(&tolerance) => Ok(tolerance),
+        _ => Err("expected a number, 0 or above".into()),
+    }
 }
 
 /// Compares and prints.

@@ -205,7 +205,11 @@ fn difference(point: &str, token: usize, a: &[f32], b: &[f32]) -> Result<Differe
     Ok(Difference {
         point: point.to_owned(),
         token,
-        relative: if apart == 0.0 { 0.0 } else { (apart / size).sqrt() },
+        relative: match (apart / size).sqrt() {
+            _ if apart == 0.0 => 0.0,
+            relative if relative.is_nan() => f64::INFINITY,
+            relative => relative,
+        },
         element,
         values: [a[element], b[element]],
     })

@@ -24,6 +24,10 @@ fn a_difference_is_relative_and_nan_is_infinite() {
             .is_infinite()
     );
     assert!(difference("p", 0, &[0.0], &[1.0]).unwrap().relative.is_infinite());
+    for no_number in [f32::NAN, f32::INFINITY] {
+        let both = difference("p", 0, &[1.0, no_number], &[1.0, no_number]).unwrap();
+        assert!(both.relative.is_infinite(), "{no_number}");
+    }
     assert!(difference("p", 0, &[1.0], &[]).is_err());
 }
 
