@@ -171,15 +171,27 @@ pub fn generate_on_host<E: Engine + ?Sized>(
         engine.prefill(prompt)?;
         return Ok(0);
     }
-    let mut token = sampler.sample(engine.prefill(prompt)?);
+    let mut token = sampler.sample(meaningful(engine.prefill(prompt)?)?);
     for count in 1.. {
         sampler.accept(token);
         if on_token(token).is_break() || count == limit || engine.position() == engine.context() {
             return Ok(count);
         }
-        token = sampler.sample(engine.decode(token)?);
+        token = sampler.sample(meaningful(engine.decode(token)?)?);
     }
     Ok(limit)
+}
+
+/// Logits from which a token can be chosen: one of them at least is a number.
+///
+/// # Errors
+/// None is.
+pub(crate) fn meaningful(logits: &[f32]) -> Result<&[f32]> {
+    if logits.iter().any(|logit| logit.is_finite()) {
+        return Ok(logits);
+    }
+    let problem = "none of the model's logits is a number: its weights are damaged, or too large for this arithmetic";
+    Err(EngineError::Invalid(problem.into()))
 }
 
 /// Checks, before anything changes, that `tokens` can be appended to a cache.
@@ -278,6 +290,12 @@ mod tests {
             .unwrap();
         assert_eq!(count, seen.len());
         (seen, engine.position())
+    }
+
+    #[test]
+    fn logits_without_a_number_are_refused() {
+        assert!(meaningful(&[f32::NAN, 1.0]).is_ok());
+        assert!(meaningful(&[f32::NAN, f32::NEG_INFINITY]).is_err());
     }
 
     #[test]

@@ -407,7 +407,7 @@ impl<B: Backend> Engine for GpuEngine<B> {
         if limit == 0 {
             return Ok(0);
         }
-        let first = sampler.sample(logits);
+        let first = sampler.sample(engine::meaningful(logits)?);
         if on_token(first).is_break() {
             return Ok(1);
         }
