@@ -66,7 +66,11 @@ pub struct BenchOptions {
 impl BenchOptions {
     /// Room for tokens that the engine needs.
     pub fn context(&self) -> usize {
-        let deepest = self.depths.iter().max().map_or(0, |depth| depth + self.tokens + 2);
+        let deepest = self
+            .depths
+            .iter()
+            .max()
+            .map_or(0, |depth| depth.saturating_add(self.tokens + 2));
         let longest = self.prompt_sizes.iter().max().copied().unwrap_or(0);
         deepest.max(longest).max(1)
     }

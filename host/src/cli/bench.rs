@@ -9,6 +9,7 @@ use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Measure decode and prompt rates, beside the memory's limit and beside llama.cpp
@@ -81,6 +82,9 @@ const CPU: Defaults = Defaults {
 
 /// Measures and prints.
 pub fn run(arguments: Arguments) -> Result<Outcome> {
+    for path in [&arguments.json, &arguments.plot].into_iter().flatten() {
+        check_writable(path)?;
+    }
     let bar = LoadBar::start("the model", arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;
     let options = arguments.options(model.spec.context_length)?;
@@ -112,6 +116,14 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     }
     output::print_text(&report.to_string())?;
     Ok(Outcome::Done)
+}
+
+/// Fails before the measurement rather than behind it; a file that is there is left as it is.
+fn check_writable(path: &Path) -> Result<()> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened
+        .map(drop)
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -214,6 +226,8 @@ mod tests {
             error.starts_with("11 tokens are asked for, but the model is made for 10"),
             "{error}"
         );
+        let endless = ["bench", "--device", "cpu", "--depth", "18446744073709551615"];
+        assert!(parse(&endless).options(100).is_err());
     }
 
     #[test]

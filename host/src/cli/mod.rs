@@ -114,6 +114,8 @@ fn log(verbose: u8) {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // It would say on standard error that standard error cannot be written, and panic.
+        .log_internal_errors(false)
         .with_ansi(ansi);
     subscriber.without_time().init();
 }

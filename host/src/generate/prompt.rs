@@ -1,12 +1,15 @@
 //! Where the prompt comes from.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The prompt used when none is given: a sentence that the bundled model knows how to go on from.
 pub const SAMPLE: &str = "Emma Woodhouse, handsome, clever, and rich,";
+
+/// Bytes of the longest text that is read: more than any context holds.
+const MOST_BYTES: u64 = 256 << 20;
 
 /// Where to read the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +47,7 @@ impl Source {
             Source::Text(text) => Ok(text),
             Source::Sample => Ok(SAMPLE.to_owned()),
             Source::File(path) => Ok(trimmed(read_text(&path)?)),
-            Source::Stdin => {
-                let mut bytes = Vec::new();
-                std::io::stdin()
-                    .read_to_end(&mut bytes)
-                    .context("cannot read standard input")?;
-                Ok(trimmed(text(bytes, "standard input")?))
-            }
+            Source::Stdin => Ok(trimmed(read_most(std::io::stdin(), "standard input", MOST_BYTES)?)),
         }
     }
 }
@@ -58,10 +55,23 @@ impl Source {
 /// Reads a text file, as it is.
 ///
 /// # Errors
-/// A file that cannot be read, or bytes that are no UTF-8: says where and from which byte on.
+/// A file that cannot be read or is longer than 256 MiB, or bytes that are no UTF-8: says where and from which byte on.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    text(bytes, &path.display().to_string())
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    read_most(file, &name, MOST_BYTES)
+}
+
+/// Reads a text of `most` bytes at most: what never ends is refused before it fills the memory.
+fn read_most(source: impl Read, name: &str, most: u64) -> Result<String> {
+    let mut bytes = Vec::new();
+    let read = source.take(most + 1).read_to_end(&mut bytes);
+    read.with_context(|| format!("cannot read {name}"))?;
+    ensure!(
+        bytes.len() as u64 <= most,
+        "{name} has more than {most} bytes: shorten it"
+    );
+    text(bytes, name)
 }
 
 fn text(bytes: Vec<u8>, from: &str) -> Result<String> {
@@ -114,6 +124,13 @@ mod tests {
     fn bytes_that_are_no_text_are_located() {
         let error = text(b"ab\xff".to_vec(), "p.txt").unwrap_err();
         assert_eq!(error.to_string(), "p.txt is not UTF-8 from byte 2 on");
+    }
+
+    #[test]
+    fn texts_without_an_end_are_refused() {
+        assert_eq!(read_most(&b"abc"[..], "p.txt", 3).unwrap(), "abc");
+        let error = read_most(std::io::repeat(b'y'), "standard input", 3).unwrap_err();
+        assert_eq!(error.to_string(), "standard input has more than 3 bytes: shorten it");
     }
 
     #[test]
