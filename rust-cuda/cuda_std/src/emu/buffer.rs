@@ -41,11 +41,13 @@ pub(super) fn describe(address: usize) -> String {
         .range(address..)
         .next()
         .map(|(start, e)| (start - address, start, e));
+    let nearest = |distance: usize, other: Option<usize>| distance < 1 << 20 && other.is_none_or(|o| distance <= o);
+    let (past, before) = (below.map(|(past, ..)| past), above.map(|(before, ..)| before));
     match (below, above) {
-        (Some((past, _, entry)), _) if past < 1 << 20 => {
+        (Some((past, _, entry)), _) if nearest(past, before) => {
             format!("{past} bytes past the end of a buffer of {} bytes", entry.length)
         }
-        (_, Some((before, _, entry))) if before < 1 << 20 => {
+        (_, Some((before, _, entry))) if nearest(before, past) => {
             format!("{before} bytes before a buffer of {} bytes", entry.length)
         }
         _ => "near no buffer".to_owned(),
