@@ -176,10 +176,20 @@ impl Peer for LlamaBench {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::io::Write;
 
     const OUTPUT: &str = r#"[{"build_commit": "abc", "build_number": 7, "cpu_info": "a CPU", "gpu_info": "a GPU",
         "n_prompt": 0, "n_gen": 16, "n_depth": 512, "avg_ts": 250.5, "samples_ns": [ 1 ], "samples_ts": [ 250.5 ]}]"#;
+
+    /// Writes an executable through a process of its own: one that this process had open for writing could be inherited by
+    /// what another test starts just then, and a file open for writing cannot be run.
+    fn write_program(path: &Path, script: &str) {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path);
+        let mut shell = shell.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(shell.wait().unwrap().success());
+    }
 
     /// A program that prints `output` and exits with `status`, and the folder it lies in.
     fn program(output: &str, status: i32) -> (tempfile::TempDir, LlamaBench) {
@@ -188,8 +198,7 @@ mod tests {
         let script = format!(
             "#!/bin/sh\necho \"$@\" > \"$(dirname \"$0\")/arguments\"\necho 'it broke' >&2\ncat <<'END'\n{output}\nEND\nexit {status}\n"
         );
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &script);
         let peer = LlamaBench::on_gpu(&path, Path::new("m.gguf"));
         (folder, peer)
     }

@@ -191,8 +191,9 @@ pub(crate) fn witnesses() -> Vec<PathBuf> {
 mod tests {
     use super::{discover, parse_version};
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::io::Write;
     use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn versions_of_releases_and_nightlies() {
@@ -211,8 +212,18 @@ mod tests {
             "#!/bin/sh\ncase \"$*\" in --version) echo 'rustc {version} (0 0)';; *sysroot) echo '{}';; *target-cpus*) echo '{cpus}';; esac\n",
             folder.display()
         );
-        fs::write(&rustc, script).expect("the folder is writable");
-        fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        // Written by a process of its own: what another test starts could inherit a file open for writing here, and such
+        // a file cannot be run.
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+            .arg(&rustc)
+            .stdin(Stdio::piped());
+        let mut shell = shell.spawn().expect("there is a shell");
+        let mut input = shell.stdin.take().expect("it is piped");
+        input.write_all(script.as_bytes()).expect("it reads");
+        drop(input);
+        assert!(shell.wait().expect("it ends").success());
         rustc
     }
 
