@@ -6,6 +6,17 @@ use crate::model::{Assembly, Brought, Model};
 use anyhow::Result;
 use sparkinfer::cuda::Gpu;
 
+/// A trial of a whole step with dependent launches.
+fn whole_step(name: String, how: Assembly, depth: u32) -> Trial<'static> {
+    Trial {
+        name,
+        how,
+        depth,
+        pdl: true,
+        keep: &|_| true,
+    }
+}
+
 /// Splits, warps and least shares of attention, in whole steps.
 pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
     let mut all = Vec::new();
@@ -19,18 +30,7 @@ pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<
                     ..assembly(options)
                 };
                 let name = format!("{splits} splits of {warps} warps, {least} chunks at least");
-                all.push(time(
-                    gpu,
-                    model,
-                    options,
-                    &Trial {
-                        name,
-                        how,
-                        depth,
-                        pdl: true,
-                        keep: &|_| true,
-                    },
-                )?);
+                all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
             }
         }
     }
@@ -64,18 +64,7 @@ pub fn prefetch(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<S
             ..assembly(options)
         };
         let name = format!("brought: {name}");
-        all.push(time(
-            gpu,
-            model,
-            options,
-            &Trial {
-                name,
-                how,
-                depth,
-                pdl: true,
-                keep: &|_| true,
-            },
-        )?);
+        all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
     }
     Ok(all)
 }
