@@ -14,7 +14,8 @@
 //! RowSums                         the warps' tiles → 16 rows, through shared memory, in a fixed order
 //! ```
 //!
-//! Load the tile before `pdl::wait()`, the activation after it.
+//! Load the tile before `pdl::wait()`, the activation after it: into registers, or to shared memory ([`Stage`]) where
+//! registers would keep blocks of the next launch out.
 
 mod activation;
 mod nibbles;
@@ -22,12 +23,16 @@ mod q4k;
 mod q6k;
 mod reduce;
 mod small;
+mod source;
+mod stage;
 
 pub use activation::{Activation, Split};
 pub use q4k::{KScales, KTile, Q4KTile, Q5KTile};
 pub use q6k::Q6KTile;
 pub use reduce::{RowSums, quad_sum};
 pub use small::{Q4_0Tile, Q4_1Tile, Q5_0Tile, Q5_1Tile, Q8_0Tile, SmallTile};
+pub use source::Source;
+pub use stage::Stage;
 
 /// A lane's share of 16 rows × 256 columns of weights.
 pub trait Tile: Copy {
@@ -39,11 +44,11 @@ pub trait Tile: Copy {
     /// A tile of zero weights.
     fn zero() -> Self;
 
-    /// Loads the lane's share past L1: weights are read once.
+    /// Loads the lane's share.
     ///
     /// # Safety
-    /// `tile` points to a whole tile, aligned to 16 bytes.
-    unsafe fn load(tile: *const u8, lane: u32) -> Self;
+    /// `tile` is a whole tile, aligned to 16 bytes.
+    unsafe fn load(tile: impl Source, lane: u32) -> Self;
 
     /// The block scales. All lanes of the warp call this together.
     fn scales(&self, lane: u32) -> Self::Scales;

@@ -1,7 +1,7 @@
 //! The products of the types whose tiles hold nibbles, with or without a fifth bit.
 
 use super::{only, wide};
-use crate::tile::Activation;
+use crate::tile::{Activation, Source};
 use cuda_std::prelude::*;
 
 /// A lane's nibbles, and its fifth bits: bit j of each byte belongs to sub-block j (zero for four-bit types).
@@ -20,11 +20,11 @@ impl Nibbles {
     /// Loads four vectors from the start of a tile.
     ///
     /// # Safety
-    /// `tile` points to a whole tile, aligned to 16 bytes.
+    /// `tile` is a whole tile, aligned to 16 bytes.
     #[inline(always)]
-    pub unsafe fn load(tile: *const u8, lane: u32) -> Self {
+    pub unsafe fn load(tile: impl Source, lane: u32) -> Self {
         // SAFETY: the caller's; all offsets lie within the tile.
-        let vector = |j: usize| unsafe { load_vector(tile, 512 * j, lane) };
+        let vector = |j: usize| unsafe { tile.vector(512 * j, lane) };
         Self {
             quants: [vector(0), vector(1), vector(2), vector(3)],
             fifth: [0; 4],
@@ -66,24 +66,4 @@ impl Nibbles {
         let shift = 4 * (lane & 1);
         [[c[0] >> shift, c[1] >> shift], [e[0] >> shift, e[1] >> shift]]
     }
-}
-
-/// The lane's 16 bytes of a vector that begins at `at`, past L1.
-///
-/// # Safety
-/// `tile` points to a whole tile that has this vector, aligned to 16 bytes.
-#[inline(always)]
-pub(super) unsafe fn load_vector(tile: *const u8, at: usize, lane: u32) -> [u32; 4] {
-    // SAFETY: the caller's.
-    unsafe { global::load_stream(tile.add(at + 16 * lane as usize).cast::<U32x4>()).0 }
-}
-
-/// The lane's 8 bytes of 256 that begin at `at`, past L1.
-///
-/// # Safety
-/// As [`load_vector`].
-#[inline(always)]
-pub(super) unsafe fn load_pair(tile: *const u8, at: usize, lane: u32) -> [u32; 2] {
-    // SAFETY: the caller's.
-    unsafe { global::load_stream(tile.add(at + 8 * lane as usize).cast::<U32x2>()).0 }
 }

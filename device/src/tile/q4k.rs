@@ -4,8 +4,8 @@
 //! sub-blocks. The inner sums are exact integers. With four bits both scaled ones fit an integer together
 //! (2·63·15·32·32512 < 2³¹), with five bits only each alone: there they become floats before they are added.
 
-use super::nibbles::{Nibbles, load_pair, load_vector};
-use super::{Activation, Tile};
+use super::nibbles::Nibbles;
+use super::{Activation, Source, Tile};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
@@ -58,16 +58,16 @@ impl<const FIVE: bool> Tile for KTile<FIVE> {
     }
 
     #[inline(always)]
-    unsafe fn load(tile: *const u8, lane: u32) -> Self {
+    unsafe fn load(tile: impl Source, lane: u32) -> Self {
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
             let mut nibbles = Nibbles::load(tile, lane);
             if FIVE {
-                nibbles.fifth = load_vector(tile, layout::Q5KTile::FIFTH, lane);
+                nibbles.fifth = tile.vector(layout::Q5KTile::FIFTH, lane);
             }
             Self {
                 nibbles,
-                headers: load_pair(tile, layout::Q4KTile::HEADERS, lane),
+                headers: tile.pair(layout::Q4KTile::HEADERS, lane),
             }
         }
     }

@@ -4,7 +4,7 @@
 //! four times the sum of a sub-block, exactly; the sum itself stays under 16·32·32512 < 2²⁴ and times its scale under
 //! 2³¹, but two of them would not: each becomes a float before they are added.
 
-use super::{Activation, Tile, wide};
+use super::{Activation, Source, Tile, wide};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
@@ -64,20 +64,17 @@ impl Tile for Q6KTile {
     }
 
     #[inline(always)]
-    unsafe fn load(tile: *const u8, lane: u32) -> Self {
-        let lane = lane as usize;
+    unsafe fn load(tile: impl Source, lane: u32) -> Self {
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
-            let vector = |at: usize| global::load_stream(tile.add(at + 16 * lane).cast::<U32x4>()).0;
+            let vector = |at: usize| tile.vector(at, lane);
             let low = [vector(0), vector(512), vector(1024), vector(1536)];
             let high = [vector(layout::Q6KTile::HIGH), vector(layout::Q6KTile::HIGH + 512)];
-            let scales = global::load_stream(tile.add(layout::Q6KTile::SCALES + 8 * lane).cast::<U32x2>()).0;
-            let row_scales = tile.add(layout::Q6KTile::ROW_SCALES + (lane & !3)).cast::<u32>();
             Self {
                 low,
                 high,
-                scales,
-                row_scales: global::load_stream(row_scales),
+                scales: tile.pair(layout::Q6KTile::SCALES, lane),
+                row_scales: tile.read(layout::Q6KTile::ROW_SCALES + (lane as usize & !3)),
             }
         }
     }

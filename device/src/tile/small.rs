@@ -3,8 +3,8 @@
 //! `w = d·(q − z)` or `w = d·q + m`, one scale for each sub-block: the zero point is taken off the exact integer sum, an
 //! offset is multiplied with the sum of the activations.
 
-use super::nibbles::{Nibbles, load_pair, load_vector};
-use super::{Activation, Tile, only, wide};
+use super::nibbles::Nibbles;
+use super::{Activation, Source, Tile, only, wide};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
@@ -65,16 +65,16 @@ impl<const FIVE: bool, const OFFSET: bool> Tile for SmallTile<FIVE, OFFSET> {
     }
 
     #[inline(always)]
-    unsafe fn load(tile: *const u8, lane: u32) -> Self {
+    unsafe fn load(tile: impl Source, lane: u32) -> Self {
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
             let mut nibbles = Nibbles::load(tile, lane);
             if FIVE {
-                nibbles.fifth = load_vector(tile, layout::SmallTile::<FIVE, OFFSET>::FIFTH, lane);
+                nibbles.fifth = tile.vector(layout::SmallTile::<FIVE, OFFSET>::FIFTH, lane);
             }
-            let scales = load_pair(tile, layout::SmallTile::<FIVE, OFFSET>::SCALES, lane);
+            let scales = tile.pair(layout::SmallTile::<FIVE, OFFSET>::SCALES, lane);
             let offsets = if OFFSET {
-                load_pair(tile, layout::SmallTile::<FIVE, OFFSET>::OFFSETS, lane)
+                tile.pair(layout::SmallTile::<FIVE, OFFSET>::OFFSETS, lane)
             } else {
                 [0; 2]
             };
@@ -128,16 +128,16 @@ impl Tile for Q8_0Tile {
     }
 
     #[inline(always)]
-    unsafe fn load(tile: *const u8, lane: u32) -> Self {
+    unsafe fn load(tile: impl Source, lane: u32) -> Self {
         let mut quants = [[0; 4]; 8];
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
             unroll!(for K in 0..8 {
-                quants[K] = load_vector(tile, 512 * K, lane);
+                quants[K] = tile.vector(512 * K, lane);
             });
             Self {
                 quants,
-                scales: load_pair(tile, layout::Q8_0Tile::SCALES, lane),
+                scales: tile.pair(layout::Q8_0Tile::SCALES, lane),
             }
         }
     }

@@ -36,8 +36,11 @@ pub(crate) fn compile(builder: &CudaBuilder, compiler: &Compiler, target_dir: &P
     }
     let name = crate_name(&builder.path)?;
     let made = folder.join(TARGET).join(&builder.profile);
-    let file = made.join("deps").join(format!("{name}.s"));
-    let text = std::fs::read_to_string(&file).map_err(Error::file(&file))?;
+    let assembly = made.join("deps").join(format!("{name}.s"));
+    let text = std::fs::read_to_string(&assembly).map_err(Error::file(&assembly))?;
+    let text = crate::limits::apply(&text);
+    let file = made.join(format!("{name}.ptx"));
+    std::fs::write(&file, &text).map_err(Error::file(&file))?;
     let dep_info = made.join(format!("{name}.d"));
     let sources = std::fs::read_to_string(&dep_info).map_err(Error::file(&dep_info))?;
     let sources = parse_dep_info(&sources);

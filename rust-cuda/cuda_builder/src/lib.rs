@@ -20,6 +20,7 @@ mod builder;
 mod compiler;
 mod embed;
 mod inner;
+mod limits;
 
 pub use arch::Arch;
 pub use builder::{CudaBuilder, DebugInfo, Error, Ptx};

@@ -26,12 +26,14 @@ use syn::{ItemFn, parse_macro_input};
 ///
 /// `#[kernel(pdl)]` says that every thread waits for the launch before it (`pdl::wait()`)
 /// somewhere in the functions it calls; where the kernel's own body calls it, that is found without help.
+///
+/// `#[kernel(registers = 40)]` limits the registers of a thread, so that more blocks share a multiprocessor.
 #[proc_macro_attribute]
 pub fn kernel(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let function = parse_macro_input!(item as ItemFn);
     match Signature::read(attribute.into(), &function) {
         Ok(signature) => {
-            let device = device_entry(&function);
+            let device = device_entry(&function, &signature);
             let host = host::launch_module(&function, &signature);
             quote! { #device #host }.into()
         }
@@ -40,8 +42,9 @@ pub fn kernel(attribute: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// The function twice: as a PTX entry for the device, as it stands for the host.
-fn device_entry(function: &ItemFn) -> proc_macro2::TokenStream {
+fn device_entry(function: &ItemFn, signature: &Signature) -> proc_macro2::TokenStream {
     let ItemFn { attrs, vis, sig, block } = function;
+    let limit = signature.registers.as_ref().map(register_limit);
     let mut entry = sig.clone();
     entry.abi = Some(syn::parse_quote!(extern "ptx-kernel"));
     quote! {
@@ -49,11 +52,23 @@ fn device_entry(function: &ItemFn) -> proc_macro2::TokenStream {
         #(#attrs)*
         #[allow(clippy::missing_safety_doc)]
         #[unsafe(no_mangle)]
-        #vis #entry #block
+        #vis #entry {
+            #limit
+            #block
+        }
 
         #[cfg(not(target_arch = "nvptx64"))]
         #(#attrs)*
         #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         #vis #sig #block
+    }
+}
+
+/// A comment in the kernel's PTX, which `cuda_builder` turns into the directive `.maxnreg`: rustc has no attribute for it.
+fn register_limit(limit: &syn::LitInt) -> proc_macro2::TokenStream {
+    let comment = format!("// cuda_std: maxnreg {limit}");
+    quote! {
+        // SAFETY: a comment.
+        unsafe { ::core::arch::asm!(#comment, options(nomem, nostack, preserves_flags)) };
     }
 }

@@ -2,7 +2,8 @@
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, Meta, Pat, ReturnType, Type, Visibility};
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Expr, FnArg, Ident, ItemFn, Lit, LitInt, Meta, Pat, ReturnType, Token, Type, Visibility};
 
 /// One parameter of a kernel.
 pub struct Parameter {
@@ -19,6 +20,8 @@ pub struct Signature {
     pub doc: String,
     /// It waits for the launch before it.
     pub pdl: bool,
+    /// Registers that a thread may use at most.
+    pub registers: Option<LitInt>,
 }
 
 impl Signature {
@@ -26,12 +29,13 @@ impl Signature {
     pub fn read(attribute: TokenStream, function: &ItemFn) -> Result<Self, Error> {
         check(function)?;
         let parameters = function.sig.inputs.iter().map(parameter).collect::<Result<_, _>>()?;
-        let declared = pdl_declared(attribute)?;
-        let pdl = declared || waits(function.block.to_token_stream());
+        let declared: Declared = syn::parse2(attribute)?;
+        let pdl = declared.pdl || waits(function.block.to_token_stream());
         Ok(Self {
             parameters,
             doc: first_paragraph(function),
             pdl,
+            registers: declared.registers,
         })
     }
 }
@@ -89,15 +93,39 @@ fn parameter(input: &FnArg) -> Result<Parameter, Error> {
     })
 }
 
-fn pdl_declared(attribute: TokenStream) -> Result<bool, Error> {
-    if attribute.is_empty() {
-        return Ok(false);
+/// What stands in the parentheses of `#[kernel(…)]`.
+#[derive(Default)]
+struct Declared {
+    pdl: bool,
+    registers: Option<LitInt>,
+}
+
+impl Parse for Declared {
+    fn parse(input: ParseStream) -> Result<Self, Error> {
+        let mut declared = Self::default();
+        while !input.is_empty() {
+            let word: Ident = input.parse()?;
+            if word == "pdl" {
+                declared.pdl = true;
+            } else if word == "registers" {
+                input.parse::<Token![=]>()?;
+                declared.registers = Some(register_limit(input.parse()?)?);
+            } else {
+                return Err(Error::new_spanned(word, "expected `pdl` or `registers = …`"));
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(declared)
     }
-    let word: Ident = syn::parse2(attribute)?;
-    if word == "pdl" {
-        Ok(true)
-    } else {
-        Err(Error::new_spanned(word, "expected `pdl` or nothing"))
+}
+
+/// A limit that the assembler takes.
+fn register_limit(limit: LitInt) -> Result<LitInt, Error> {
+    match limit.base10_parse::<u32>()? {
+        16..=255 => Ok(limit),
+        _ => Err(Error::new_spanned(limit, "a thread has 16 to 255 registers")),
     }
 }
 
@@ -151,6 +179,21 @@ mod tests {
         assert!(Signature::read(TokenStream::new(), &with).unwrap().pdl);
         assert!(!Signature::read(TokenStream::new(), &without).unwrap().pdl);
         assert!(Signature::read(parse_quote!(pdl), &without).unwrap().pdl);
+    }
+
+    #[test]
+    fn a_limit_of_registers_is_a_number_that_a_thread_can_have() {
+        let kernel: ItemFn = parse_quote! { pub unsafe fn k() {} };
+        let signature = Signature::read(parse_quote!(pdl, registers = 40), &kernel).unwrap();
+        assert!(signature.pdl && signature.registers.unwrap().base10_digits() == "40");
+        for (wrong, words) in [
+            (quote::quote!(registers = 8), "16 to 255"),
+            (quote::quote!(register = 40), "expected `pdl` or `registers"),
+            (quote::quote!(registers), "expected `=`"),
+        ] {
+            let error = Signature::read(wrong, &kernel).err().expect("refused");
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 
     #[test]
