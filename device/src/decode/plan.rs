@@ -31,6 +31,8 @@ pub struct LayerWeights {
     pub q_norm: DevicePtr<f32>,
     /// Norm weights of a key head, or null.
     pub k_norm: DevicePtr<f32>,
+    /// The rotation table of a head; layers may share it.
+    pub frequencies: DevicePtr<F32x2>,
     /// The output projection.
     pub output: Matrix,
     /// Gains of the norm before the experts.
@@ -71,8 +73,6 @@ pub struct StepBuffers {
     pub router_logits: DevicePtr<f32>,
     /// The chosen experts' activations, `[rank][ff]`.
     pub h: DevicePtr<f32>,
-    /// The rotation table.
-    pub frequencies: DevicePtr<F32x2>,
     /// The page table.
     pub table: DevicePtr<u32>,
     /// The step state.
@@ -188,7 +188,7 @@ fn attention_buffers(w: &LayerWeights, cache: &LayerCache, b: &StepBuffers) -> A
         qkv: b.qkv,
         q_norm: w.q_norm,
         k_norm: w.k_norm,
-        frequencies: b.frequencies,
+        frequencies: w.frequencies,
         state: b.state,
         table: b.table,
         keys: cache.keys,

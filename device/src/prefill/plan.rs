@@ -173,7 +173,7 @@ fn large(name: &'static str, matrices: &[Matrix], columns: u32, times: u32, laun
     Named { name, bytes, launch }
 }
 
-/// The launches of a layer for a chunk.
+/// The launches of a layer for a chunk whose pages are in the page table at `table`.
 ///
 /// # Errors
 /// The first shape that a kernel does not take.
@@ -182,10 +182,10 @@ pub fn layer(
     w: &LayerWeights,
     cache: &LayerCache,
     b: &PromptBuffers,
-    rotation: (DevicePtr<F32x2>, DevicePtr<u32>),
+    table: DevicePtr<u32>,
     chunk: Chunk,
 ) -> Result<Vec<Named>, ShapeError> {
-    let mut launches = attention_part(shape, w, cache, b, rotation, chunk)?;
+    let mut launches = attention_part(shape, w, cache, b, table, chunk)?;
     launches.extend(expert_part(shape, w, b, chunk)?);
     Ok(launches)
 }
@@ -195,7 +195,7 @@ fn attention_part(
     w: &LayerWeights,
     cache: &LayerCache,
     b: &PromptBuffers,
-    (frequencies, table): (DevicePtr<F32x2>, DevicePtr<u32>),
+    table: DevicePtr<u32>,
     chunk: Chunk,
 ) -> Result<Vec<Named>, ShapeError> {
     let ExpertShape { columns, eps, .. } = shape.experts;
@@ -215,7 +215,7 @@ fn attention_part(
         qkv: b.qkv,
         q_norm: w.q_norm,
         k_norm: w.k_norm,
-        frequencies,
+        frequencies: w.frequencies,
         table,
         keys: cache.keys,
         values: cache.values,

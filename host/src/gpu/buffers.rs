@@ -1,8 +1,8 @@
 //! Everything a step reads and writes besides weights, allocated once at load.
 
 use cuda_std::DevicePtr;
-use sparkinfer_device::decode::StepState;
 use sparkinfer_device::decode::head::Best;
+use sparkinfer_device::decode::plan::{LayerCache, StepBuffers};
 
 use super::backend::{Backend, HostVisible, Memory, Result};
 use super::pages::PAGE_TOKENS;
@@ -54,9 +54,8 @@ impl BufferSizes {
     }
 
     /// The byte offsets of the buffers in one allocation, and its size first.
-    fn places(&self) -> (usize, [usize; 12]) {
+    fn places(&self) -> (usize, [usize; 11]) {
         let floats = [
-            self.hidden,
             self.hidden,
             self.qkv,
             self.attended,
@@ -80,31 +79,13 @@ impl BufferSizes {
 }
 
 /// Addresses of the buffers, and the memory behind them.
-pub struct StepBuffers {
-    /// Token, position and step.
-    pub state: DevicePtr<StepState>,
-    /// The residual stream between layers.
-    pub x: DevicePtr<f32>,
-    /// The residual stream between the parts of a layer.
-    pub x_mid: DevicePtr<f32>,
-    /// Queries, keys and values of the token.
-    pub qkv: DevicePtr<f32>,
-    /// The attention output.
-    pub attended: DevicePtr<f32>,
-    /// The router's logits.
-    pub router: DevicePtr<f32>,
-    /// The inner values of the chosen experts.
-    pub hidden: DevicePtr<f32>,
+pub struct Buffers {
+    /// What the launches of a layer work in.
+    pub step: StepBuffers,
     /// The logits.
     pub logits: DevicePtr<f32>,
     /// The head's candidates.
     pub best: DevicePtr<Best>,
-    /// The attention's workspace.
-    pub partial: DevicePtr<f32>,
-    /// The attention's arrival counters, zero between launches.
-    pub counters: DevicePtr<u32>,
-    /// The page of every 64 positions of the sequence.
-    pub page_table: DevicePtr<u32>,
     /// The general path's own values.
     pub work: DevicePtr<f32>,
     /// The emitted tokens, in memory that the host reads.
@@ -120,7 +101,7 @@ pub struct StepBuffers {
     _scratch: Box<dyn Memory>,
 }
 
-impl StepBuffers {
+impl Buffers {
     /// Allocates the buffers, all zero.
     ///
     /// # Errors
@@ -147,19 +128,20 @@ impl StepBuffers {
         let (_, offsets) = sizes.places();
         let at = |i: usize| scratch.address() + offsets[i] as u64;
         Self {
-            state: DevicePtr::from_raw(scratch.address()),
-            x: DevicePtr::from_raw(at(0)),
-            x_mid: DevicePtr::from_raw(at(1)),
-            qkv: DevicePtr::from_raw(at(2)),
-            attended: DevicePtr::from_raw(at(3)),
-            router: DevicePtr::from_raw(at(4)),
-            hidden: DevicePtr::from_raw(at(5)),
-            logits: DevicePtr::from_raw(at(6)),
-            best: DevicePtr::from_raw(at(7)),
-            partial: DevicePtr::from_raw(at(8)),
-            counters: DevicePtr::from_raw(at(9)),
-            page_table: DevicePtr::from_raw(at(10)),
-            work: DevicePtr::from_raw(at(11)),
+            step: StepBuffers {
+                state: DevicePtr::from_raw(scratch.address()),
+                x: DevicePtr::from_raw(at(0)),
+                qkv: DevicePtr::from_raw(at(1)),
+                attention: DevicePtr::from_raw(at(2)),
+                router_logits: DevicePtr::from_raw(at(3)),
+                h: DevicePtr::from_raw(at(4)),
+                partial: DevicePtr::from_raw(at(7)),
+                counters: DevicePtr::from_raw(at(8)),
+                table: DevicePtr::from_raw(at(9)),
+            },
+            logits: DevicePtr::from_raw(at(5)),
+            best: DevicePtr::from_raw(at(6)),
+            work: DevicePtr::from_raw(at(10)),
             ring: DevicePtr::from_raw(ring_memory.address()),
             ring_length: RING_LENGTH,
             page_stride: sizes.page_stride as u32,
@@ -171,14 +153,13 @@ impl StepBuffers {
         }
     }
 
-    /// The pool of keys of a layer.
-    pub fn keys(&self, layer: usize) -> DevicePtr<u16> {
-        DevicePtr::from_raw(self.cache.address() + layer as u64 * self.layer_bytes)
-    }
-
-    /// The pool of values of a layer.
-    pub fn values(&self, layer: usize) -> DevicePtr<u16> {
-        self.keys(self.layers + layer)
+    /// The cache of a layer.
+    pub fn cache(&self, layer: usize) -> LayerCache {
+        let pool = |i: usize| DevicePtr::from_raw(self.cache.address() + i as u64 * self.layer_bytes);
+        LayerCache {
+            keys: pool(layer),
+            values: pool(self.layers + layer),
+        }
     }
 
     /// The ring as the host reads it.

@@ -1,21 +1,16 @@
 //! The decode step of a fused model as a plan: six launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
-use sparkinfer_device::decode::advance::advance;
-use sparkinfer_device::decode::ahead::Ahead;
-use sparkinfer_device::decode::attention::{AttentionBuffers, AttentionPlan, AttentionShape, attention};
-use sparkinfer_device::decode::down::down_residual;
-use sparkinfer_device::decode::gateup::{ExpertShape, GateUp, topk_gateup};
-use sparkinfer_device::decode::head::{HeadShape, head_argmax};
-use sparkinfer_device::decode::norm_qkv::{QkvShape, norm_qkv};
-use sparkinfer_device::decode::o_proj::o_proj_residual;
+use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
+use sparkinfer_device::decode::gateup::ExpertShape;
+use sparkinfer_device::decode::head::HeadShape;
+use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, Prefetch, ending, layer};
 use sparkinfer_device::decode::rope::Pairing;
-use sparkinfer_device::decode::router::norm_router;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
 
 use super::backend::{DeviceError, Result};
-use super::buffers::{BufferSizes, StepBuffers, pages_for};
+use super::buffers::{BufferSizes, Buffers, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
 use super::matrix::Form;
 use super::plan::Plan;
@@ -35,7 +30,7 @@ pub struct DecodeParts<'a> {
     /// Address of the weights' memory.
     pub weights: u64,
     /// The step's buffers and the cache.
-    pub buffers: &'a StepBuffers,
+    pub buffers: &'a Buffers,
     /// Multiprocessors of the device.
     pub multiprocessors: u32,
 }
@@ -59,12 +54,11 @@ impl DecodeParts<'_> {
     pub fn plan(&self) -> Result<DecodePlan> {
         let mut plan = DecodePlan::default();
         self.embedding(&mut plan.body)?;
-        for (layer, (attention, experts)) in self.model.layers.iter().enumerate() {
-            self.attention(&mut plan.body, layer, attention)
+        for (index, (attention, experts)) in self.model.layers.iter().enumerate() {
+            self.layer(&mut plan.body, index, attention, experts)
                 .map_err(DeviceError::new)?;
-            self.experts(&mut plan.body, layer, experts).map_err(DeviceError::new)?;
         }
-        self.head(&mut plan).map_err(DeviceError::new)?;
+        self.ending(&mut plan).map_err(DeviceError::new)?;
         Ok(plan)
     }
 
@@ -89,7 +83,7 @@ impl DecodeParts<'_> {
     }
 
     fn embedding(&self, plan: &mut Plan) -> Result<()> {
-        let (table, spec, b) = (&self.spec.embedding.table.matrix, self.spec, self.buffers);
+        let (table, spec, b) = (&self.spec.embedding.table.matrix, self.spec, &self.buffers.step);
         let shape = sparkinfer_device::embed::Table {
             rows: spec.vocab_size as u32,
             columns: spec.embedding_length as u32,
@@ -107,125 +101,106 @@ impl DecodeParts<'_> {
         Ok(())
     }
 
-    fn attention(&self, plan: &mut Plan, layer: usize, part: &FusedAttention) -> std::result::Result<(), ShapeError> {
-        let (b, spec) = (self.buffers, &part.spec);
-        let columns = self.spec.embedding_length as u32;
-        let matrices = part.qkv.each_ref().map(|tiled| self.matrix(tiled));
-        let shape = QkvShape {
-            matrices,
-            columns,
-            eps: self.spec.norm_eps,
-            ahead: Ahead::NONE,
-        };
-        let bytes = part.qkv.iter().map(|tiled| tiled.expert_bytes).sum();
-        let qkv = norm_qkv(b.x, self.at(part.norm), DevicePtr::null(), b.qkv, shape)?;
-        plan.push("norm_qkv", Some(layer), bytes, qkv);
-
+    fn layer(
+        &self,
+        plan: &mut Plan,
+        index: usize,
+        attention: &FusedAttention,
+        experts: &FusedExperts,
+    ) -> std::result::Result<(), ShapeError> {
+        let b = self.buffers;
         let attend = AttentionPlan::new(
-            attention_shape(self.spec, spec, b.page_stride),
-            spec.head_dim as u32,
+            attention_shape(self.spec, &attention.spec, b.page_stride),
+            attention.spec.head_dim as u32,
             self.multiprocessors,
         )?;
-        plan.push(
-            "attention",
-            Some(layer),
-            0,
-            attention(&attend, self.attention_buffers(layer, part)),
-        );
-
-        let width = (spec.heads * spec.head_dim) as u32;
-        let output = self.matrix(&part.output);
-        let project = o_proj_residual(b.attended, b.x, b.x_mid, output, width, Ahead::NONE)?;
-        plan.push("o_proj", Some(layer), part.output.expert_bytes, project);
-        plan.mark_residual(b.x_mid.as_raw(), self.spec.embedding_length);
+        let shape = LayerShape {
+            attention: attend,
+            experts: self.expert_shape(experts),
+        };
+        let weights = self.layer_weights(attention, experts);
+        let launches = layer(&shape, &weights, &b.cache(index), &b.step, &Prefetch::NONE)?;
+        for ((name, bytes), launch) in stages(attention, experts).into_iter().zip(launches) {
+            plan.push(name, Some(index), bytes, launch);
+            if matches!(name, "o_proj" | "down") {
+                plan.mark_residual(b.step.x.as_raw(), self.spec.embedding_length);
+            }
+        }
         Ok(())
     }
 
-    fn attention_buffers(&self, layer: usize, part: &FusedAttention) -> AttentionBuffers {
-        let b = self.buffers;
-        AttentionBuffers {
-            qkv: b.qkv,
-            q_norm: self.optional(part.head_norms[0]),
-            k_norm: self.optional(part.head_norms[1]),
-            frequencies: self.at(part.frequencies),
-            state: b.state,
-            table: b.page_table,
-            keys: b.keys(layer),
-            values: b.values(layer),
-            partial: b.partial,
-            counters: b.counters,
-            out: b.attended,
+    /// The experts of a layer as kernels take them.
+    pub(super) fn expert_shape(&self, part: &FusedExperts) -> ExpertShape {
+        ExpertShape {
+            experts: part.spec.experts as u32,
+            used: part.spec.used as u32,
+            columns: self.spec.embedding_length as u32,
+            ff: part.spec.width as u32,
+            eps: self.spec.norm_eps,
+            reserved: 0,
         }
     }
 
-    fn experts(&self, plan: &mut Plan, layer: usize, part: &FusedExperts) -> std::result::Result<(), ShapeError> {
-        let (b, moe) = (self.buffers, &part.spec);
-        let columns = self.spec.embedding_length as u32;
-        let (experts, eps) = (moe.experts as u32, self.spec.norm_eps);
-        let (norm, router) = (self.at(part.norm), self.at(part.router));
-        let route = norm_router(router, b.x_mid, norm, b.router, experts, columns, eps, Ahead::NONE)?;
-        plan.push("router", Some(layer), moe.router.matrix.bytes(), route);
-
-        let shape = ExpertShape {
-            experts,
-            used: moe.used as u32,
-            columns,
-            ff: moe.width as u32,
-            eps,
-            reserved: 0,
-        };
-        let weights = GateUp {
-            gate: self.matrix(&part.gate),
-            up: self.matrix(&part.up),
-            down: Ahead::NONE,
-        };
-        let used = moe.used as u64;
-        let gate_up = topk_gateup(b.x_mid, norm, b.router, b.hidden, weights, shape)?;
-        plan.push(
-            "gate_up",
-            Some(layer),
-            used * (part.gate.expert_bytes + part.up.expert_bytes),
-            gate_up,
-        );
-
-        let down = down_residual(b.hidden, b.router, b.x_mid, b.x, self.matrix(&part.down), shape)?;
-        plan.push("down", Some(layer), used * part.down.expert_bytes, down);
-        plan.mark_residual(b.x.as_raw(), self.spec.embedding_length);
-        Ok(())
+    /// Where the weights of a layer lie.
+    pub(super) fn layer_weights(&self, attention: &FusedAttention, experts: &FusedExperts) -> LayerWeights {
+        let [q_norm, k_norm] = attention.head_norms.map(|norm| self.optional(norm));
+        LayerWeights {
+            attention_norm: self.at(attention.norm),
+            qkv: attention.qkv.each_ref().map(|tiled| self.matrix(tiled)),
+            qkv_bias: DevicePtr::null(),
+            q_norm,
+            k_norm,
+            frequencies: self.at(attention.frequencies),
+            output: self.matrix(&attention.output),
+            expert_norm: self.at(experts.norm),
+            router: self.at(experts.router),
+            gate: self.matrix(&experts.gate),
+            up: self.matrix(&experts.up),
+            down: self.matrix(&experts.down),
+        }
     }
 
-    fn head(&self, plan: &mut DecodePlan) -> std::result::Result<(), ShapeError> {
+    fn ending(&self, plan: &mut DecodePlan) -> std::result::Result<(), ShapeError> {
         let (b, output) = (self.buffers, &self.model.output);
-        let shape = HeadShape {
-            rows: self.spec.vocab_size as u32,
-            columns: self.spec.embedding_length as u32,
-            eps: self.spec.norm_eps,
-            softcap: self.spec.logit_softcap.unwrap_or(0.0),
+        let end = Ending {
+            norm: self.at(self.model.output_norm),
+            matrix: self.matrix(output),
+            shape: HeadShape {
+                rows: self.spec.vocab_size as u32,
+                columns: self.spec.embedding_length as u32,
+                eps: self.spec.norm_eps,
+                softcap: self.spec.logit_softcap.unwrap_or(0.0),
+            },
+            logits: b.logits,
+            best: b.best,
+            blocks: self.head_blocks(),
+            ring: b.ring,
+            ring_length: b.ring_length,
         };
-        let blocks = self.head_blocks();
-        let matrix = self.matrix(output);
-        let head = head_argmax(
-            b.x,
-            self.at(self.model.output_norm),
-            b.logits,
-            b.best,
-            matrix,
-            shape,
-            blocks,
-        )?;
+        let [head, advance] = ending(&end, &b.step)?;
         plan.head.push("head", None, output.expert_bytes, head);
-        plan.advance.push(
-            "advance",
-            None,
-            0,
-            advance(b.best, blocks, b.state, b.ring, b.ring_length)?,
-        );
+        plan.advance.push("advance", None, 0, advance);
         Ok(())
     }
 
     fn head_blocks(&self) -> u32 {
         (HEAD_BLOCKS_PER_SM * self.multiprocessors).clamp(1, self.model.output.rows.div_ceil(16))
     }
+}
+
+/// The names of a layer's launches and the bytes of weights that each must read.
+fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 6] {
+    let used = experts.spec.used as u64;
+    let qkv = attention.qkv.iter().map(|tiled| tiled.expert_bytes).sum();
+    let gate_up = experts.gate.expert_bytes + experts.up.expert_bytes;
+    [
+        ("norm_qkv", qkv),
+        ("attention", 0),
+        ("o_proj", attention.output.expert_bytes),
+        ("router", experts.spec.router.matrix.bytes()),
+        ("gate_up", used * gate_up),
+        ("down", used * experts.down.expert_bytes),
+    ]
 }
 
 /// The sizes of the buffers that the plan of `model` uses, with room for `context` tokens.

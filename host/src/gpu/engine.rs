@@ -8,7 +8,7 @@ use sparkinfer_device::prefill::append::Chunk;
 use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
-use super::buffers::{RING_LENGTH, StepBuffers, pages_for};
+use super::buffers::{Buffers, RING_LENGTH, pages_for};
 use super::decode::DecodePlan;
 use super::observe;
 use super::pages::{PagePool, Sequence};
@@ -35,7 +35,7 @@ pub struct GpuEngine<B: Backend> {
     step: B::Recording,
     head: B::Recording,
     prompt: Option<Prompt>,
-    buffers: StepBuffers,
+    buffers: Buffers,
     _weights: Box<dyn Memory>,
     pool: PagePool,
     sequence: Sequence,
@@ -107,7 +107,7 @@ impl<B: Backend> GpuEngine<B> {
         let weights = layout
             .map
             .upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
-        let buffers = StepBuffers::allocate(&backend, &layout.sizes)?;
+        let buffers = Buffers::allocate(&backend, &layout.sizes)?;
         let plan = layout.plan(spec, weights.address(), &buffers, multiprocessors)?;
         let body = backend.record(&plan.body.launches())?;
         let whole = [&plan.body, &plan.head, &plan.advance]
@@ -163,7 +163,7 @@ impl<B: Backend> GpuEngine<B> {
         let pages = self.sequence.pages();
         if pages.len() > self.uploaded_pages {
             self.backend
-                .write(self.buffers.page_table.as_raw(), bytemuck::cast_slice(pages))?;
+                .write(self.buffers.step.table.as_raw(), bytemuck::cast_slice(pages))?;
         }
         self.uploaded_pages = pages.len();
         Ok(())
@@ -178,7 +178,7 @@ impl<B: Backend> GpuEngine<B> {
             ..StepState::default()
         };
         self.backend
-            .write(self.buffers.state.as_raw(), bytemuck::bytes_of(&state))
+            .write(self.buffers.step.state.as_raw(), bytemuck::bytes_of(&state))
     }
 
     /// Runs a step for `token`, with logits or without.
@@ -247,7 +247,7 @@ impl<B: Backend> GpuEngine<B> {
         self.sequence.advance(tokens.len());
         for i in from.saturating_sub(first)..tokens.len() {
             if let Some(prompt) = &self.prompt {
-                self.backend.run(&[prompt.take(i, self.buffers.x)?])?;
+                self.backend.run(&[prompt.take(i, self.buffers.step.x)?])?;
             }
             self.backend.replay(&self.head)?;
             each(first + i, self.read_logits()?)?;

@@ -1,7 +1,7 @@
 //! Which kernels compute a model: the fused ones where they take it, else the general ones.
 
 use super::backend::{Backend, Result};
-use super::buffers::{BufferSizes, StepBuffers};
+use super::buffers::{BufferSizes, Buffers};
 use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
@@ -83,7 +83,7 @@ impl Layout {
 
     /// The same, if all launches are allowed.
     fn checked(self, spec: &ModelSpec, multiprocessors: u32) -> Result<Self> {
-        self.plan(spec, 0, &StepBuffers::nowhere(&self.sizes), multiprocessors)?;
+        self.plan(spec, 0, &Buffers::nowhere(&self.sizes), multiprocessors)?;
         Ok(self)
     }
 
@@ -91,13 +91,7 @@ impl Layout {
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn plan(
-        &self,
-        spec: &ModelSpec,
-        weights: u64,
-        buffers: &StepBuffers,
-        multiprocessors: u32,
-    ) -> Result<DecodePlan> {
+    pub fn plan(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers, multiprocessors: u32) -> Result<DecodePlan> {
         match &self.model {
             Described::Fused(model) => DecodeParts {
                 spec,
@@ -127,7 +121,7 @@ impl Layout {
         backend: &B,
         spec: &ModelSpec,
         weights: u64,
-        buffers: &StepBuffers,
+        buffers: &Buffers,
     ) -> Result<Option<Prompt>> {
         let (Some(sizes), Described::Fused(model)) = (&self.prompt, &self.model) else {
             return Ok(None);

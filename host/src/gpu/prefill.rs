@@ -6,7 +6,6 @@
 
 use cuda_std::DevicePtr;
 use cuda_std::launch::PreparedLaunch;
-use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::plan::{LayerCache, LayerWeights};
 use sparkinfer_device::embed::Table;
 use sparkinfer_device::prefill::append::Chunk;
@@ -57,7 +56,6 @@ struct PromptLayer {
     shape: PromptShape,
     weights: LayerWeights,
     cache: LayerCache,
-    frequencies: DevicePtr<cuda_std::F32x2>,
 }
 
 /// What a prompt's plans are made from, and the memory that they work in.
@@ -90,7 +88,7 @@ impl Prompt {
                 .map(|(i, (attention, experts))| prompt_layer(parts, i, attention, experts))
                 .collect(),
             embedding: (table.ty, parts.at(parts.model.embedding), shape),
-            page_table: parts.buffers.page_table,
+            page_table: parts.buffers.step.table,
             buffers: sizes.buffers(memory.address()),
             chunk: sizes.tokens,
             _memory: memory,
@@ -123,8 +121,7 @@ impl Prompt {
         let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
         plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
         for (i, part) in self.layers.iter().enumerate() {
-            let rotation = (part.frequencies, self.page_table);
-            let launches = layer(&part.shape, &part.weights, &part.cache, b, rotation, chunk);
+            let launches = layer(&part.shape, &part.weights, &part.cache, b, self.page_table, chunk);
             for named in launches.map_err(DeviceError::new)? {
                 plan.push(named.name, Some(i), named.bytes, named.launch);
             }
@@ -142,37 +139,13 @@ impl Prompt {
 }
 
 fn prompt_layer(parts: &DecodeParts<'_>, layer: usize, a: &FusedAttention, e: &FusedExperts) -> PromptLayer {
-    let [q, k, v] = &a.qkv;
     PromptLayer {
         shape: PromptShape {
             attention: attention_shape(parts.spec, &a.spec, parts.buffers.page_stride),
             head_dim: a.spec.head_dim as u32,
-            experts: ExpertShape {
-                experts: e.spec.experts as u32,
-                used: e.spec.used as u32,
-                columns: parts.spec.embedding_length as u32,
-                ff: e.spec.width as u32,
-                eps: parts.spec.norm_eps,
-                reserved: 0,
-            },
+            experts: parts.expert_shape(e),
         },
-        weights: LayerWeights {
-            attention_norm: parts.at(a.norm),
-            qkv: [parts.matrix(q), parts.matrix(k), parts.matrix(v)],
-            qkv_bias: DevicePtr::null(),
-            q_norm: parts.optional(a.head_norms[0]),
-            k_norm: parts.optional(a.head_norms[1]),
-            output: parts.matrix(&a.output),
-            expert_norm: parts.at(e.norm),
-            router: parts.at(e.router),
-            gate: parts.matrix(&e.gate),
-            up: parts.matrix(&e.up),
-            down: parts.matrix(&e.down),
-        },
-        cache: LayerCache {
-            keys: parts.buffers.keys(layer),
-            values: parts.buffers.values(layer),
-        },
-        frequencies: parts.at(a.frequencies),
+        weights: parts.layer_weights(a, e),
+        cache: parts.buffers.cache(layer),
     }
 }

@@ -119,8 +119,8 @@ impl Layer {
         })
     }
 
-    /// The weights, with `ones` as the gains of all norms.
-    pub fn weights(&self, ones: DevicePtr<f32>) -> LayerWeights {
+    /// The weights, with `ones` as the gains of all norms and the rotation table at `frequencies`.
+    pub fn weights(&self, ones: DevicePtr<f32>, frequencies: DevicePtr<F32x2>) -> LayerWeights {
         let [gate, up, down] = &self.experts;
         LayerWeights {
             attention_norm: ones,
@@ -128,6 +128,7 @@ impl Layer {
             qkv_bias: DevicePtr::null(),
             q_norm: ones,
             k_norm: ones,
+            frequencies,
             output: self.output.matrix(),
             expert_norm: ones,
             router: self.router.ptr(),
@@ -252,7 +253,6 @@ impl Model {
             counters: self.counters.ptr(),
             router_logits,
             h,
-            frequencies: self.frequencies.ptr(),
             table: self.table.ptr(),
             state: self.state.ptr(),
         }
@@ -332,7 +332,13 @@ impl Model {
                 values: layer.values.ptr(),
             };
             let prefetch = self.prefetch(index, how.prefetch);
-            let launches = plan::layer(&shape, &layer.weights(self.ones.ptr()), &cache, &b, &prefetch)?;
+            let launches = plan::layer(
+                &shape,
+                &layer.weights(self.ones.ptr(), self.frequencies.ptr()),
+                &cache,
+                &b,
+                &prefetch,
+            )?;
             stages.extend(
                 launches
                     .into_iter()

@@ -70,20 +70,14 @@ impl<'a> Prompt<'a> {
             bytes: 0,
             launch: embedding,
         }];
-        let rotation = (model.frequencies.ptr(), model.table.ptr());
+        let (ones, frequencies) = (model.ones.ptr(), model.frequencies.ptr());
         for part in &model.layers {
             let cache = LayerCache {
                 keys: part.keys.ptr(),
                 values: part.values.ptr(),
             };
-            all.extend(layer(
-                &shape,
-                &part.weights(model.ones.ptr()),
-                &cache,
-                b,
-                rotation,
-                chunk,
-            )?);
+            let weights = part.weights(ones, frequencies);
+            all.extend(layer(&shape, &weights, &cache, b, model.table.ptr(), chunk)?);
         }
         Ok(all)
     }

@@ -116,7 +116,12 @@ impl Layer {
         })
     }
 
-    fn upload(&self, machine: &mut dyn Machine, s: &Sizes) -> Result<(LayerWeights, LayerCache), String> {
+    fn upload(
+        &self,
+        machine: &mut dyn Machine,
+        s: &Sizes,
+        frequencies: DevicePtr<F32x2>,
+    ) -> Result<(LayerWeights, LayerCache), String> {
         let experts = s.experts as usize;
         let [q, k, v] = &self.qkv;
         let weights = LayerWeights {
@@ -125,6 +130,7 @@ impl Layer {
             qkv_bias: DevicePtr::null(),
             q_norm: machine.upload(&self.q_norm)?,
             k_norm: machine.upload(&self.k_norm)?,
+            frequencies,
             output: self.output.upload(machine, 1)?,
             expert_norm: machine.upload(&self.expert_norm)?,
             router: machine.upload(&self.router)?,
@@ -207,7 +213,6 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         counters: machine.upload(&vec![0u32; s.kv_heads as usize])?,
         router_logits: machine.output(s.experts as usize)?,
         h: machine.output(s.used as usize * s.ff)?,
-        frequencies: machine.upload(&frequencies)?,
         table: machine.upload(&table)?,
         state: machine.upload(&[StepState {
             token: 0,
@@ -221,8 +226,9 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         experts: s.experts(),
     };
     let mut expected: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
+    let rotation = machine.upload(&frequencies)?;
     for one in &layers {
-        let (weights, cache) = one.upload(machine, s)?;
+        let (weights, cache) = one.upload(machine, s, rotation)?;
         // What is brought ahead changes no value.
         let ahead = Ahead {
             from: weights.output.tiles,

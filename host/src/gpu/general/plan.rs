@@ -17,7 +17,7 @@ use sparkinfer_device::norm::{self, Norm, norm_f32};
 use sparkinfer_device::shape::ShapeError;
 
 use super::super::backend::{DeviceError, Result};
-use super::super::buffers::StepBuffers;
+use super::super::buffers::Buffers;
 use super::super::decode::{DecodePlan, attention_shape};
 use super::super::matrix::Form;
 use super::super::plan::Plan;
@@ -39,7 +39,7 @@ pub struct GeneralParts<'a> {
     /// Address of the weights' memory.
     pub weights: u64,
     /// The step's buffers and the cache.
-    pub buffers: &'a StepBuffers,
+    pub buffers: &'a Buffers,
     /// Multiprocessors of the device.
     pub multiprocessors: u32,
 }
@@ -87,7 +87,7 @@ impl WorkSizes {
     }
 
     /// Floats of each of [`Work`]'s buffers, in their order.
-    fn parts(&self) -> [usize; 9] {
+    fn parts(&self) -> [usize; 10] {
         let (hidden, ranks) = (self.hidden, self.ranks);
         [
             hidden,
@@ -99,6 +99,7 @@ impl WorkSizes {
             ranks,
             hidden,
             1,
+            hidden,
         ]
     }
 
@@ -129,12 +130,25 @@ struct Work {
     shared: Floats,
     /// The logit of the shared expert's weight.
     shared_gate: Floats,
+    /// The buffer that the residual stream alternates with.
+    other: Floats,
 }
 
 impl Work {
     fn new(at: Floats, sizes: &WorkSizes) -> Self {
         let mut end = 0;
-        let [normed, results, mixed, post, up, weights, ids, shared, shared_gate] = sizes.parts().map(|floats| {
+        let [
+            normed,
+            results,
+            mixed,
+            post,
+            up,
+            weights,
+            ids,
+            shared,
+            shared_gate,
+            other,
+        ] = sizes.parts().map(|floats| {
             let start = end;
             end += floats.next_multiple_of(64);
             at.add(start)
@@ -149,6 +163,7 @@ impl Work {
             ids: ids.cast(),
             shared,
             shared_gate,
+            other,
         }
     }
 }
@@ -187,13 +202,14 @@ impl GeneralParts<'_> {
                 bias.tensor
             )));
         }
+        let work = Work::new(self.buffers.work, &WorkSizes::of(self.spec));
         let builder = Builder {
             parts: self,
-            work: Work::new(self.buffers.work, &WorkSizes::of(self.spec)),
+            work,
             plan: Plan::default(),
             layer: None,
-            x: self.buffers.x,
-            other: self.buffers.x_mid,
+            x: self.buffers.step.x,
+            other: work.other,
             pending: None,
         };
         builder.step().map_err(DeviceError::new)
@@ -225,7 +241,7 @@ impl Builder<'_> {
         let candidates = self.head()?;
         let head = take(&mut self.plan);
         let b = self.parts.buffers;
-        let launch = advance(b.best, candidates, b.state, b.ring, b.ring_length)?;
+        let launch = advance(b.best, candidates, b.step.state, b.ring, b.ring_length)?;
         self.plan.push("advance", None, 0, launch);
         Ok(DecodePlan {
             body,
@@ -242,7 +258,7 @@ impl Builder<'_> {
             columns: spec.embedding_length as u32,
             scale: spec.embedding.scale,
         };
-        let (rows, token) = (self.parts.at(table.offset), self.parts.buffers.state.cast());
+        let (rows, token) = (self.parts.at(table.offset), self.parts.buffers.step.state.cast());
         let launch = sparkinfer_device::embed::launch(matrix.ty, rows, shape, token, self.x, 1)?;
         self.plan.push("embed", None, matrix.row_bytes() as u64, launch);
         if let Some(scale) = table.scale {
@@ -361,7 +377,7 @@ impl Builder<'_> {
 
     fn attention(&mut self, part: &PlacedAttention) -> Shaped<Floats> {
         let (parts, work, spec) = (self.parts, self.work, &part.spec);
-        let b = parts.buffers;
+        let (b, cache) = (&parts.buffers.step, parts.buffers.cache(part.cache));
         let (q, k) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
         self.product("q", &part.q, work.normed, b.qkv, None)?;
         self.product("k", &part.k, work.normed, b.qkv.add(q), None)?;
@@ -372,29 +388,30 @@ impl Builder<'_> {
             k_norm: parts.optional(part.head_norms[1]),
             frequencies: parts.at(part.frequencies),
             state: b.state,
-            table: b.page_table,
-            keys: b.keys(part.cache),
-            values: b.values(part.cache),
+            table: b.table,
+            keys: cache.keys,
+            values: cache.values,
             partial: b.partial,
             counters: b.counters,
-            out: b.attended,
+            out: b.attention,
         };
-        let launch = match parts.model.fast(parts.spec, spec, b.page_stride, parts.multiprocessors) {
+        let page_stride = parts.buffers.page_stride;
+        let launch = match parts.model.fast(parts.spec, spec, page_stride, parts.multiprocessors) {
             Some(plan) => attention(&plan, buffers),
             None => {
-                let shape = attention_shape(parts.spec, spec, b.page_stride);
+                let shape = attention_shape(parts.spec, spec, page_stride);
                 general(shape, spec.head_dim as u32, buffers)?
             }
         };
         let norms = part.head_norms.iter().flatten().count() * spec.head_dim;
         self.plan.push("attention", self.layer, 4 * norms as u64, launch);
-        self.product("o", &part.output, b.attended, work.results, None)?;
+        self.product("o", &part.output, b.attention, work.results, None)?;
         Ok(work.results)
     }
 
     /// A gated network of the normed stream; of chosen experts where `count` says how many.
     fn network(&mut self, network: &Network, count: Option<u32>, out: Floats) -> Shaped<()> {
-        let (work, inner) = (self.work, self.parts.buffers.hidden);
+        let (work, inner) = (self.work, self.parts.buffers.step.h);
         let stride = rank_stride(network.width as u32);
         let ranks = |x_stride| count.map(|count| Ranks { count, x_stride });
         self.product("gate", &network.gate, work.normed, inner, ranks(0))?;
@@ -410,7 +427,7 @@ impl Builder<'_> {
     }
 
     fn experts(&mut self, moe: &PlacedMoe) -> Shaped<Floats> {
-        let (work, router, used) = (self.work, self.parts.buffers.router, moe.spec.used as u32);
+        let (work, router, used) = (self.work, self.parts.buffers.step.router_logits, moe.spec.used as u32);
         self.product("router", &moe.router, work.normed, router, None)?;
         let choice = topk::Choice {
             experts: moe.spec.experts as u32,
