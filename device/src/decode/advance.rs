@@ -1,12 +1,12 @@
 //! The end of a greedy step: the best token of the blocks' bests becomes the next step's token.
 //!
 //! Sets the step state's token, advances its position and step, and leaves the token in the ring for the host. So a
-//! captured graph of a step, replayed, feeds itself.
+//! captured graph of a step, replayed, feeds itself. Where no logit is a number the ring gets [`NO_TOKEN`].
 //!
 //! **Bytes**: 8 a candidate. **Shape of the work**: one block of 256 threads. **Launch**: [`advance`](fn@advance).
 
 use super::head::Best;
-use super::state::{StepState, ring_entry};
+use super::state::{NO_TOKEN, StepState, ring_entry};
 use cuda_std::prelude::*;
 
 /// Threads of the block.
@@ -33,12 +33,13 @@ pub unsafe fn decode_advance(best: *const Best, count: u32, state: *mut StepStat
     }
     let best = mine.of_block();
     if id == 0 {
+        let token = if best.logit > f32::NEG_INFINITY { best.token } else { NO_TOKEN };
         // SAFETY: the launch's contract.
-        unsafe { emit(best.token, state, ring, ring_length) };
+        unsafe { emit(token, state, ring, ring_length) };
     }
 }
 
-/// Makes `token` the next step's and leaves it in the ring.
+/// Makes `token` the next step's and leaves it in the ring; [`NO_TOKEN`] makes token 0 the next step's.
 ///
 /// # Safety
 /// `state` and `ring` (of `ring_length` entries, a power of two) are writable, and this thread alone writes them.
@@ -46,10 +47,11 @@ pub unsafe fn decode_advance(best: *const Best, count: u32, state: *mut StepStat
 pub(super) unsafe fn emit(token: u32, state: *mut StepState, ring: *mut u64, ring_length: u32) {
     // SAFETY: the caller's.
     unsafe {
-        let U32x4([_, position, step, reserved]) = global::load(state.cast::<U32x4>());
+        let U32x4([_, position, step, draws]) = global::load(state.cast::<U32x4>());
+        let next = if token == NO_TOKEN { 0 } else { token };
         global::store(
             state.cast::<U32x4>(),
-            U32x4([token, position + 1, step.wrapping_add(1), reserved]),
+            U32x4([next, position + 1, step.wrapping_add(1), draws]),
         );
         global::store_volatile(ring.add((step & (ring_length - 1)) as usize), ring_entry(step, token));
     }

@@ -15,11 +15,15 @@ pub struct StepState {
     pub token: u32,
     /// The position of that token: the number of tokens in the KV cache before it.
     pub position: u32,
-    /// Tokens emitted since the state was set; the random counter of the sampler too.
+    /// Number of the step, which its entry of the ring bears; the device counts it up.
     pub step: u32,
-    /// Zero; keeps the size at 16 bytes.
-    pub reserved: u32,
+    /// Added to `step`, it is the number of the step's draw in the sampler's random sequence.
+    pub draws: u32,
 }
+
+/// What a step leaves in the ring in place of a token when none of its logits is a number. The step behind it reads
+/// token 0, so that it may run before the host has seen this.
+pub const NO_TOKEN: u32 = u32::MAX;
 
 /// One entry of the ring through which emitted tokens reach the host.
 ///

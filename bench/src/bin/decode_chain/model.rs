@@ -233,7 +233,7 @@ impl Model {
             token: 1,
             position,
             step: 0,
-            reserved: 0,
+            draws: 0,
         };
         Ok(self.state.write(gpu.stream(), 0, &[state])?)
     }

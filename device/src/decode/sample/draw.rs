@@ -1,16 +1,16 @@
 //! The choice among sorted candidates.
 
 use super::random::{exp, uniform};
-use super::{SampleShape, list_words, parts};
+use super::{NO_TOKEN, SampleShape, list_words, parts};
 use cuda_std::prelude::*;
 
-/// The token drawn from the sorted candidates in `words`; the result is thread 0's. All threads of the block call this
-/// together.
+/// The token that draw number `number` takes from the sorted candidates in `words`, [`NO_TOKEN`] where there are none;
+/// the result is thread 0's. All threads of the block call this together.
 #[inline(always)]
-pub(super) fn choose(words: Shared<u64>, weights: Shared<f32>, shape: &SampleShape, step: u32) -> u32 {
+pub(super) fn choose(words: Shared<u64>, weights: Shared<f32>, shape: &SampleShape, number: u32) -> u32 {
     let (best, token) = parts(words.load(0));
     if words.load(0) == 0 || shape.temperature <= 0.0 {
-        return if words.load(0) == 0 { 0 } else { token };
+        return if words.load(0) == 0 { NO_TOKEN } else { token };
     }
     weigh(words, weights, shape, best, 1.0);
     let mut count = 0;
@@ -26,7 +26,7 @@ pub(super) fn choose(words: Shared<u64>, weights: Shared<f32>, shape: &SampleSha
     if thread::thread_idx_x() != 0 {
         return 0;
     }
-    let target = uniform(shape.seed, step as u64) * total(weights, count);
+    let target = uniform(shape.seed, number as u64) * total(weights, count);
     let (mut sum, mut i) = (0.0, 0);
     while i + 1 < count {
         sum += weights.load(i);

@@ -27,7 +27,7 @@ mod sort;
 pub use launch::{SampleBuffers, sample};
 
 use super::advance::emit;
-use super::state::StepState;
+use super::state::{NO_TOKEN, StepState};
 use super::topk;
 use cuda_std::prelude::*;
 
@@ -213,8 +213,11 @@ pub unsafe fn sample_draw(
         }
         thread::sync_threads();
         sort::merge_lists(words, tiles, keep, DRAW_THREADS);
-        let step = global::load(&raw const (*state).step);
-        let token = draw::choose(words, weights, &shape, step);
+        let (step, draws) = (
+            global::load(&raw const (*state).step),
+            global::load(&raw const (*state).draws),
+        );
+        let token = draw::choose(words, weights, &shape, step.wrapping_add(draws));
         if thread::thread_idx_x() == 0 {
             if shape.recent > 0 {
                 let position = global::load(&raw const (*state).position) + 1;

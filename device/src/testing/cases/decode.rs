@@ -7,7 +7,7 @@ use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use crate::decode::head::{Best, HeadShape, head_argmax};
 use crate::decode::norm_qkv::{QkvShape, norm_qkv};
 use crate::decode::rows::TileKind;
-use crate::decode::state::{StepState, ring_token};
+use crate::decode::state::{NO_TOKEN, StepState, ring_token};
 use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual, router::norm_router};
 use crate::testing::tiled::{Tiled, normed};
 use crate::testing::{Case, Machine, Random, floats, rms, within};
@@ -278,7 +278,7 @@ fn head(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
             token: 9,
             position: 5,
             step: 3,
-            reserved: 0,
+            draws: 0,
         }])?,
         machine.upload(&[0u64; 2])?,
     );
@@ -311,7 +311,7 @@ fn ended(state: StepState, ring: &[u64], logits: &[f32]) -> Result<(), String> {
         token,
         position: 6,
         step: 4,
-        reserved: 0,
+        draws: 0,
     };
     if state != want || ring_token(ring[1], 3) != Some(token) {
         return Err(format!("the step ended in {state:?} and {ring:x?}, not in {want:?}"));
@@ -337,9 +337,10 @@ fn next_token(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let (best, state) = (machine.upload(&candidates)?, machine.upload(&[StepState::default()])?);
     let ring = machine.upload(&[0u64; 4])?;
     run(machine, advance(best, candidates.len() as u32, state, ring, 4))?;
-    let state = machine.download(state, 1)?[0];
-    if state.token != want.token {
-        return Err(format!("token {}, not {}", state.token, want.token));
+    let (state, ring) = (machine.download(state, 1)?[0], machine.download(ring, 4)?);
+    let emitted = if want == Best::NONE { NO_TOKEN } else { want.token };
+    if (state.token, ring_token(ring[0], 0)) != (want.token, Some(emitted)) {
+        return Err(format!("token {} and {ring:x?}, not {}", state.token, want.token));
     }
     Ok(0.0)
 }

@@ -218,7 +218,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
             token: 0,
             position,
             step: 0,
-            reserved: 0,
+            draws: 0,
         }])?,
     };
     let shape = LayerShape {

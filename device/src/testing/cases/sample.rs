@@ -2,7 +2,7 @@
 
 use crate::decode::sample::random::{exp, uniform};
 use crate::decode::sample::{SampleBuffers, SampleShape, sample};
-use crate::decode::state::{StepState, ring_token};
+use crate::decode::state::{NO_TOKEN, StepState, ring_token};
 use crate::testing::{Case, Machine, Random, floats};
 
 /// Logits and settings of a step.
@@ -48,7 +48,7 @@ impl Step {
             token: 1,
             position: random.below(500) as u32,
             step: random.below(99) as u32,
-            reserved: 0,
+            draws: [0, 7, u32::MAX][random.below(3)],
         };
         Self {
             logits,
@@ -105,7 +105,7 @@ impl Step {
 
     fn expected(&self) -> u32 {
         let mut all = self.candidates();
-        let Some(&(best, first)) = all.first() else { return 0 };
+        let Some(&(best, first)) = all.first() else { return NO_TOKEN };
         if self.shape.temperature <= 0.0 {
             return first;
         }
@@ -127,7 +127,8 @@ impl Step {
         let limit = best + self.shape.ln_min_p;
         all.truncate(all.iter().take_while(|(logit, _)| *logit >= limit).count().max(1));
         let w = weights(&all, self.shape.temperature);
-        let target = uniform(self.shape.seed, u64::from(self.state.step)) * w.iter().sum::<f32>();
+        let number = self.state.step.wrapping_add(self.state.draws);
+        let target = uniform(self.shape.seed, u64::from(number)) * w.iter().sum::<f32>();
         let mut sum = 0.0;
         let drawn = w.iter().position(|w| {
             sum += w;
@@ -155,10 +156,10 @@ fn draws(machine: &mut dyn Machine, mut step: Step, draws: u32) -> Result<f64, S
         machine.run(&draw)?;
         let (token, number) = (step.expected(), step.state.step);
         step.state = StepState {
-            token,
+            token: if token == NO_TOKEN { 0 } else { token },
             position: step.state.position + 1,
             step: number + 1,
-            reserved: 0,
+            draws: step.state.draws,
         };
         let (state, ring) = (machine.download(b.state, 1)?[0], machine.download(b.ring, 8)?);
         if state != step.state || ring_token(ring[number as usize % 8], number) != Some(token) {
