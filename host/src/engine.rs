@@ -1,12 +1,18 @@
 //! What every engine can do: take tokens, give logits.
 //!
-//! An engine holds one sequence: a cache of keys and values that [`Engine::prefill`] and
-//! [`Engine::decode`] extend. It knows token ids only; text, JSON and stop strings live above it.
+//! An engine works on one sequence, its current one: a cache of keys and values that [`Engine::prefill`] and
+//! [`Engine::decode`] extend. Others wait meanwhile ([`Engine::fork`], [`Engine::switch`]). An engine knows token ids
+//! only; text, JSON and stop strings live above it.
+
+mod sequence;
 
 use std::ops::ControlFlow;
 
 use crate::profile::Profile;
 use crate::sample::Sampler;
+
+pub use sequence::Sequence;
+pub(crate) use sequence::Waiting;
 
 /// The result of everything an engine does.
 pub type Result<T> = std::result::Result<T, EngineError>;
@@ -62,7 +68,7 @@ pub struct Description {
     pub kv_bytes: u64,
 }
 
-/// One sequence on one device.
+/// Sequences on one device, one of them the current one.
 pub trait Engine {
     /// Appends `tokens` to the cache and returns the logits (`vocab_size` values) that follow the
     /// last of them.
@@ -95,6 +101,24 @@ pub trait Engine {
     /// Forgets every cached token.
     fn reset(&mut self) {
         self.truncate(0);
+    }
+
+    /// A new sequence that begins with the first `len` cached tokens of the current one (with all, for a `len` past
+    /// the end), which stays the current one. Both go on independently; what they have in common is kept once where
+    /// the engine can.
+    ///
+    /// # Errors
+    /// Too little memory, or an engine of one sequence.
+    fn fork(&mut self, _len: usize) -> Result<Sequence> {
+        Err(EngineError::Invalid("this engine has one sequence only".into()))
+    }
+
+    /// Makes `to` the current sequence and returns the one that was.
+    ///
+    /// # Errors
+    /// A sequence of another engine.
+    fn switch(&mut self, _to: Sequence) -> Result<Sequence> {
+        Err(EngineError::Invalid("this engine has one sequence only".into()))
     }
 
     /// Number of cached tokens.
@@ -190,8 +214,13 @@ pub(crate) fn meaningful(logits: &[f32]) -> Result<&[f32]> {
     if logits.iter().any(|logit| logit.is_finite()) {
         return Ok(logits);
     }
+    Err(no_number())
+}
+
+/// The error over logits from which no token can be chosen.
+pub(crate) fn no_number() -> EngineError {
     let problem = "none of the model's logits is a number: its weights are damaged, or too large for this arithmetic";
-    Err(EngineError::Invalid(problem.into()))
+    EngineError::Invalid(problem.into())
 }
 
 /// Checks, before anything changes, that `tokens` can be appended to a cache.

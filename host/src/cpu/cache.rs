@@ -1,5 +1,7 @@
 //! The key/value cache of one attention part.
 
+use std::ops::Range;
+
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -35,6 +37,22 @@ impl Cache {
         })
     }
 
+    /// A cache of the same room with the first `len` positions of this one, or `None` if there is no memory for it.
+    pub(super) fn fork(&self, len: usize) -> Option<Self> {
+        let mut fork = Cache {
+            keys: self.keys.zeros()?,
+            values: self.values.zeros()?,
+            ..*self
+        };
+        for head in 0..self.kv_heads {
+            let first = head * self.context * self.head_dim;
+            let range = first..first + len * self.head_dim;
+            fork.keys.copy(&self.keys, range.clone());
+            fork.values.copy(&self.values, range);
+        }
+        Some(fork)
+    }
+
     /// Stores `[kv_heads][head_dim]` keys and values at a position.
     pub(super) fn put(&mut self, position: usize, keys: &[f32], values: &[f32]) {
         for head in 0..self.kv_heads {
@@ -58,6 +76,23 @@ impl Store {
             KvType::F32 => Store::F32(zeroed(len)?),
             KvType::F16 => Store::F16(zeroed(len)?),
         })
+    }
+
+    /// As many zeros of the same type.
+    fn zeros(&self) -> Option<Self> {
+        Some(match self {
+            Store::F32(all) => Store::F32(zeroed(all.len())?),
+            Store::F16(all) => Store::F16(zeroed(all.len())?),
+        })
+    }
+
+    /// Copies a range of `from`, which is of the same type and size.
+    fn copy(&mut self, from: &Self, range: Range<usize>) {
+        match (self, from) {
+            (Store::F32(to), Store::F32(from)) => to[range.clone()].copy_from_slice(&from[range]),
+            (Store::F16(to), Store::F16(from)) => to[range.clone()].copy_from_slice(&from[range]),
+            _ => {}
+        }
     }
 
     fn put(&mut self, at: usize, from: &[f32]) {
@@ -96,6 +131,19 @@ mod tests {
             cache.get(Level::best(), 1, 0, &mut keys, &mut values);
             assert_eq!((keys, values), ([0.0, 0.0, third, 2.0], [0.0, 0.0, 4.0, 5.0]));
         }
+    }
+
+    #[test]
+    fn a_fork_has_the_first_positions_only() {
+        let mut cache = Cache::new(KvType::F16, 2, 1, 3).unwrap();
+        for position in 0..3 {
+            let x = 1.0 + position as f32;
+            cache.put(position, &[x, -x], &[10.0 * x, 5.0]);
+        }
+        let fork = cache.fork(2).unwrap();
+        let (mut keys, mut values) = ([9.0; 3], [9.0; 3]);
+        fork.get(Level::best(), 1, 0, &mut keys, &mut values);
+        assert_eq!((keys, values), ([-1.0, -2.0, 0.0], [5.0, 5.0, 0.0]));
     }
 
     #[test]

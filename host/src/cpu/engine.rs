@@ -1,4 +1,4 @@
-//! One sequence on the CPU.
+//! Sequences on the CPU.
 
 use sparkinfer_gguf::Gguf;
 
@@ -10,7 +10,7 @@ use super::pool::Pool;
 use super::product::{Product, run, transpose};
 use super::simd::rms_norm;
 use super::weights::Weight;
-use crate::engine::{Description, Engine, Result, check_tokens};
+use crate::engine::{Description, Engine, EngineError, Result, Sequence, Waiting, check_tokens};
 use crate::model::{KvType, ModelSpec};
 
 /// Tokens of a prompt that are computed together.
@@ -100,6 +100,8 @@ pub struct CpuEngine<'m> {
     caches: Vec<Cache>,
     context: usize,
     position: usize,
+    /// Caches and positions of the other sequences.
+    waiting: Waiting<(Vec<Cache>, usize)>,
     logits: Vec<f32>,
     description: Description,
 }
@@ -131,6 +133,7 @@ impl<'m> CpuEngine<'m> {
             })?,
             context: options.context,
             position: 0,
+            waiting: Waiting::new(),
             logits: Vec::new(),
             description,
             pool,
@@ -263,6 +266,23 @@ impl Engine for CpuEngine<'_> {
 
     fn truncate(&mut self, len: usize) {
         self.position = self.position.min(len);
+    }
+
+    /// A copy: the whole of what both begin with.
+    fn fork(&mut self, len: usize) -> Result<Sequence> {
+        self.waiting.abandoned().for_each(drop);
+        let len = len.min(self.position);
+        let caches: Option<Vec<Cache>> = self.caches.iter().map(|cache| cache.fork(len)).collect();
+        let missing = || EngineError::Device("there is no memory for another sequence".into());
+        Ok(self.waiting.keep((caches.ok_or_else(missing)?, len)))
+    }
+
+    fn switch(&mut self, to: Sequence) -> Result<Sequence> {
+        let foreign = || EngineError::Invalid("the sequence is another engine's".into());
+        let (caches, position) = self.waiting.take(&to).ok_or_else(foreign)?;
+        let caches = std::mem::replace(&mut self.caches, caches);
+        let position = std::mem::replace(&mut self.position, position);
+        Ok(self.waiting.keep((caches, position)))
     }
 
     fn position(&self) -> usize {

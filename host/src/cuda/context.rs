@@ -172,6 +172,16 @@ impl Stream {
         self.synchronize()
     }
 
+    /// Copies `bytes` bytes within device memory when the stream comes to it.
+    ///
+    /// # Errors
+    /// A failed driver call; the driver refuses addresses that are not its own.
+    pub fn copy(&self, from: DevicePtr<u8>, to: DevicePtr<u8>, bytes: usize) -> Result<()> {
+        // SAFETY: the driver checks the ranges; the copy is in order with the stream's launches.
+        let status = unsafe { api::cuMemcpyDtoDAsync_v2(to.as_raw(), from.as_raw(), bytes, self.raw()) };
+        Ok(status.check("cuMemcpyDtoDAsync")?)
+    }
+
     /// The driver's handle.
     pub fn raw(&self) -> api::Stream {
         self.inner.as_inner().cast()

@@ -81,6 +81,12 @@ pub trait Backend {
     /// The driver's, also of earlier launches.
     fn download(&self, address: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Enqueues a copy of `bytes` bytes within the device's memory, between ranges that do not overlap.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
+
     /// Enqueues launches.
     ///
     /// # Errors

@@ -162,6 +162,16 @@ impl Buffers {
         }
     }
 
+    /// The addresses of all pools of keys and of values.
+    pub fn pools(&self) -> impl Iterator<Item = u64> {
+        (0..2 * self.layers as u64).map(|pool| self.cache.address() + pool * self.layer_bytes)
+    }
+
+    /// Bytes of a page of keys, and of values.
+    pub fn page_bytes(&self) -> usize {
+        2 * self.page_stride as usize
+    }
+
     /// The ring as the host reads it.
     pub fn ring_memory(&self) -> &dyn HostVisible {
         self.ring_memory.as_ref()

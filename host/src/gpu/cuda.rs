@@ -91,6 +91,11 @@ impl Backend for CudaDevice {
         Ok(self.gpu.stream().download(DevicePtr::from_raw(address), bytes)?)
     }
 
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        let (from, to) = (DevicePtr::from_raw(from), DevicePtr::from_raw(to));
+        Ok(self.gpu.stream().copy(from, to, bytes)?)
+    }
+
     fn run(&self, launches: &[PreparedLaunch]) -> Result<()> {
         Ok(launches.iter().try_for_each(|launch| self.gpu.launch(launch))?)
     }

@@ -78,6 +78,12 @@ impl Backend for Emulated {
         emu::read_bytes(address, bytes).map_err(DeviceError::new)
     }
 
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        let mut data = vec![0; bytes];
+        self.download(from, &mut data)?;
+        self.write(to, &data)
+    }
+
     fn run(&self, launches: &[PreparedLaunch]) -> Result<()> {
         launches
             .iter()

@@ -1,30 +1,34 @@
-//! The engine: one sequence on one device, its steps recorded once and replayed.
+//! The engine: sequences on one device, the steps of the current one recorded once and replayed.
+
+mod ahead;
+mod sequences;
 
 use std::ops::ControlFlow;
 
+use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::StepState;
-use sparkinfer_device::decode::state::ring_token;
+use sparkinfer_device::decode::sample::SampleShape;
 use sparkinfer_device::prefill::append::Chunk;
 use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
-use super::buffers::{Buffers, RING_LENGTH, pages_for};
+use super::buffers::{Buffers, RING_LENGTH};
 use super::decode::DecodePlan;
-use super::observe;
-use super::pages::{PagePool, Sequence};
+use super::pages::{PagePool, PagedSequence};
 use super::path::{Arithmetic, Layout};
 use super::prefill::Prompt;
-use crate::engine::{self, Description, Engine, EngineError, check_tokens};
+use super::recorded::Recorded;
+use super::sampling::{Chooser, DeviceSampler};
+use super::{observe, room};
+use crate::engine::{self, Description, Engine, EngineError, Sequence, Waiting, check_tokens};
 use crate::model::ModelSpec;
 use crate::profile::Profile;
 use crate::sample::Sampler;
 
-/// Steps that run ahead of the tokens the host has seen: what a stop costs at most.
-const STEPS_AHEAD: usize = 4;
+/// Steps in one recording where nothing else is asked for.
+const STEPS_RECORDED: usize = 1;
 /// Tokens from which on a prompt is worth a chunk: fewer are faster as decode steps.
 const LEAST_CHUNK: usize = 4;
-/// Polls of the ring between two checks that the device is still well.
-const POLLS_PER_CHECK: usize = 1 << 20;
 
 /// A model on a device.
 pub struct GpuEngine<B: Backend> {
@@ -32,44 +36,26 @@ pub struct GpuEngine<B: Backend> {
     description: Description,
     plan: DecodePlan,
     body: B::Recording,
-    step: B::Recording,
+    /// The greedy step.
+    step: Recorded<B::Recording>,
+    /// The step that ends with the device's sampler, for the settings it was last used with.
+    sampled: Option<(SampleShape, Recorded<B::Recording>)>,
+    /// Steps in one recording.
+    steps_recorded: usize,
     head: B::Recording,
     prompt: Option<Prompt>,
     buffers: Buffers,
+    sampler: DeviceSampler,
     _weights: Box<dyn Memory>,
     pool: PagePool,
-    sequence: Sequence,
-    uploaded_pages: usize,
+    sequence: PagedSequence,
+    waiting: Waiting<PagedSequence>,
+    /// The page table on the device.
+    uploaded: Vec<u32>,
     /// Tokens emitted on the device so far: the step number of the next one.
     emitted: u32,
     logits: Vec<f32>,
     context: usize,
-}
-
-/// What a model needs on a device, known before anything is allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
-    /// Bytes of weights.
-    pub weights: u64,
-    /// Bytes of the key/value cache.
-    pub cache: u64,
-    /// Bytes of all other buffers.
-    pub scratch: u64,
-}
-
-impl Needs {
-    /// All bytes.
-    pub fn total(&self) -> u64 {
-        self.weights + self.cache + self.scratch
-    }
-}
-
-/// What the model of `spec` needs on a device of `multiprocessors`, with room for `context` tokens.
-///
-/// # Errors
-/// A model that the GPU's kernels do not take, saying what of it.
-pub fn needs(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Needs, DeviceError> {
-    Ok(Layout::new(spec, context, multiprocessors, Arithmetic::Practical)?.needs())
 }
 
 impl<B: Backend> GpuEngine<B> {
@@ -103,19 +89,17 @@ impl<B: Backend> GpuEngine<B> {
         let multiprocessors = backend.multiprocessors();
         let layout = Layout::new(spec, context, multiprocessors, arithmetic)?;
         let needs = layout.needs();
-        check_room(&backend, &needs, context, spec)?;
+        room::check(&backend, &needs, context, spec)?;
         let weights = layout
             .map
             .upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
         let buffers = Buffers::allocate(&backend, &layout.sizes)?;
         let plan = layout.plan(spec, weights.address(), &buffers, multiprocessors)?;
         let body = backend.record(&plan.body.launches())?;
-        let whole = [&plan.body, &plan.head, &plan.advance]
-            .map(|part| part.launches())
-            .concat();
-        let step = backend.record(&whole)?;
+        let step = Recorded::new(&backend, &greedy_step(&plan), STEPS_RECORDED)?;
         let head = backend.record(&plan.head.launches())?;
         let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
+        let sampler = DeviceSampler::allocate(&backend, spec.vocab_size)?;
         Ok(Self {
             description: Description {
                 model: spec.title(),
@@ -127,13 +111,17 @@ impl<B: Backend> GpuEngine<B> {
             plan,
             body,
             step,
+            sampled: None,
+            steps_recorded: STEPS_RECORDED,
             head,
             prompt,
             buffers,
+            sampler,
             _weights: weights,
             pool: PagePool::new(layout.sizes.pages),
-            sequence: Sequence::new(),
-            uploaded_pages: 0,
+            sequence: PagedSequence::new(),
+            waiting: Waiting::new(),
+            uploaded: Vec::new(),
             emitted: 0,
             logits: vec![0.0; spec.vocab_size],
             context,
@@ -155,27 +143,37 @@ impl<B: Backend> GpuEngine<B> {
         &self.backend
     }
 
-    /// Makes room for `tokens` tokens in all and tells the device its pages.
-    fn reserve(&mut self, tokens: usize) -> Result<(), DeviceError> {
-        self.sequence
-            .reserve(&mut self.pool, tokens)
-            .map_err(DeviceError::new)?;
-        let pages = self.sequence.pages();
-        if pages.len() > self.uploaded_pages {
-            self.backend
-                .write(self.buffers.step.table.as_raw(), bytemuck::cast_slice(pages))?;
-        }
-        self.uploaded_pages = pages.len();
+    /// Records `steps` steps in one piece from now on, 1 to 32: fewer pauses between recordings, more steps in vain
+    /// behind the end of a text.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn record_steps(&mut self, steps: usize) -> Result<(), DeviceError> {
+        self.steps_recorded = steps.clamp(1, RING_LENGTH as usize / 2);
+        self.step = Recorded::new(&self.backend, &greedy_step(&self.plan), self.steps_recorded)?;
+        self.sampled = None;
         Ok(())
     }
 
-    fn set_state(&self, token: u32) -> Result<(), DeviceError> {
-        let position = self.sequence.len() as u32;
+    /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one.
+    fn record_sampled(&mut self, shape: SampleShape) -> Result<(), DeviceError> {
+        if self.sampled.as_ref().is_some_and(|(recorded, _)| *recorded == shape) {
+            return Ok(());
+        }
+        let mut step = [self.plan.body.launches(), self.plan.head.launches()].concat();
+        step.extend(self.sampler.launches(shape, &self.buffers)?);
+        self.sampled = None;
+        self.sampled = Some((shape, Recorded::new(&self.backend, &step, self.steps_recorded)?));
+        Ok(())
+    }
+
+    /// Tells the device the next step's token; `draws` is what the numbers of draws are ahead of those of steps.
+    fn set_state(&self, token: u32, draws: u32) -> Result<(), DeviceError> {
         let state = StepState {
             token,
-            position,
+            position: self.sequence.len() as u32,
             step: self.emitted,
-            ..StepState::default()
+            draws,
         };
         self.backend
             .write(self.buffers.step.state.as_raw(), bytemuck::bytes_of(&state))
@@ -183,9 +181,9 @@ impl<B: Backend> GpuEngine<B> {
 
     /// Runs a step for `token`, with logits or without.
     fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
-        self.set_state(token)?;
+        self.set_state(token, 0)?;
         if logits {
-            self.backend.replay(&self.step)?;
+            self.backend.replay(self.step.one())?;
             self.emitted = self.emitted.wrapping_add(1);
         } else {
             self.backend.replay(&self.body)?;
@@ -197,7 +195,7 @@ impl<B: Backend> GpuEngine<B> {
     /// Makes the device ready for the step of `token` behind the cached ones, without running it.
     pub(super) fn prepare_step(&mut self, token: u32) -> Result<(), DeviceError> {
         self.reserve(self.sequence.len() + 1)?;
-        self.set_state(token)
+        self.set_state(token, 0)
     }
 
     /// Counts the step as done whose launches were run one by one, and reads its logits.
@@ -260,76 +258,17 @@ impl<B: Backend> GpuEngine<B> {
             .download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
         Ok(&self.logits)
     }
+}
 
-    /// The token that step `step` emitted, waiting for it.
-    fn wait_for(&self, step: u32) -> Result<u32, DeviceError> {
-        let slot = (step % RING_LENGTH) as usize;
-        for poll in 1usize.. {
-            if let Some(token) = ring_token(self.buffers.ring_memory().load(slot), step) {
-                return Ok(token);
-            }
-            std::hint::spin_loop();
-            if poll.is_multiple_of(POLLS_PER_CHECK) {
-                self.backend.check()?;
-            }
-        }
-        Err(DeviceError("the device emitted no token".into()))
-    }
-
-    /// Greedy decoding from `token` on: the device feeds itself, the host reads behind it.
-    fn run_greedy(
-        &mut self,
-        token: u32,
-        limit: usize,
-        on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
-    ) -> Result<usize, DeviceError> {
-        self.reserve(self.sequence.len() + limit)?;
-        self.set_state(token)?;
-        let first = self.emitted;
-        let (mut launched, mut seen) = (0, 0);
-        let mut stopped = false;
-        while seen < limit && !stopped {
-            while launched < limit.min(seen + STEPS_AHEAD) {
-                self.backend.replay(&self.step)?;
-                self.emitted = self.emitted.wrapping_add(1);
-                launched += 1;
-            }
-            let next = self.wait_for(first.wrapping_add(seen as u32))?;
-            seen += 1;
-            stopped = on_token(next).is_break();
-        }
-        self.backend.synchronize()?;
-        // Of the steps that ran, only those whose result was taken count.
-        self.sequence.advance(seen);
-        Ok(seen)
-    }
+/// The launches of a step that ends with the highest logit's token.
+fn greedy_step(plan: &DecodePlan) -> Vec<PreparedLaunch> {
+    [&plan.body, &plan.head, &plan.advance]
+        .map(|part| part.launches())
+        .concat()
 }
 
 /// What is called with the number of a token and the logits behind it.
 type Each<'a> = &'a mut dyn FnMut(usize, &[f32]) -> engine::Result<()>;
-
-fn check_room<B: Backend>(backend: &B, needs: &Needs, context: usize, spec: &ModelSpec) -> Result<(), DeviceError> {
-    let (free, total) = backend.memory()?;
-    if needs.total() <= free {
-        return Ok(());
-    }
-    let per_token = needs.cache / (pages_for(context) * super::pages::PAGE_TOKENS).max(1) as u64;
-    let room = free.saturating_sub(needs.weights + needs.scratch) / per_token.max(1);
-    let advice = if room >= super::pages::PAGE_TOKENS as u64 {
-        format!("--ctx {} would fit", room.min(spec.context_length as u64))
-    } else {
-        "the weights alone do not fit: use a smaller quantisation, another GPU, or --device cpu".to_owned()
-    };
-    Err(DeviceError(format!(
-        "{}: {} MiB are needed ({} weights, {} cache for {context} tokens), {} of {} MiB are free; {advice}",
-        backend.name(),
-        needs.total() >> 20,
-        needs.weights >> 20,
-        needs.cache >> 20,
-        free >> 20,
-        total >> 20,
-    )))
-}
 
 impl From<DeviceError> for EngineError {
     fn from(error: DeviceError) -> Self {
@@ -360,7 +299,14 @@ impl<B: Backend> Engine for GpuEngine<B> {
 
     fn truncate(&mut self, len: usize) {
         self.sequence.truncate(&mut self.pool, len);
-        self.uploaded_pages = self.uploaded_pages.min(self.sequence.pages().len());
+    }
+
+    fn fork(&mut self, len: usize) -> engine::Result<Sequence> {
+        Ok(self.fork_current(len))
+    }
+
+    fn switch(&mut self, to: Sequence) -> engine::Result<Sequence> {
+        self.switch_to(&to)
     }
 
     fn position(&self) -> usize {
@@ -400,18 +346,19 @@ impl<B: Backend> Engine for GpuEngine<B> {
         limit: usize,
         on_token: &mut dyn FnMut(u32) -> ControlFlow<()>,
     ) -> engine::Result<usize> {
-        if !sampler.options().is_argmax() {
+        if Chooser::of(sampler.options(), self.vocab_size()) == Chooser::Host {
             return engine::generate_on_host(self, prompt, sampler, limit, on_token);
         }
+        prompt.iter().for_each(|&token| sampler.accept(token));
         let logits = self.prefill(prompt)?;
         if limit == 0 {
             return Ok(0);
         }
         let first = sampler.sample(engine::meaningful(logits)?);
+        sampler.accept(first);
         if on_token(first).is_break() {
             return Ok(1);
         }
-        let room = self.context - self.position();
-        Ok(1 + self.run_greedy(first, (limit - 1).min(room), on_token)?)
+        Ok(1 + self.run_ahead(first, sampler, limit - 1, on_token)?)
     }
 }

@@ -8,6 +8,8 @@
 //! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too. Prompts of fused
 //! models go through [`prefill`], many tokens at a time.
 //!
+//! A step's end is a plan's too: the highest logit, or the device's sampler where the settings ask for it.
+//!
 //! [`emulated`] runs the same plans on the host, [`cuda`] on an NVIDIA GPU.
 
 pub mod backend;
@@ -24,11 +26,15 @@ pub mod pages;
 pub mod path;
 pub mod plan;
 pub mod prefill;
+mod recorded;
+mod room;
+mod sampling;
 pub mod weights;
 
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
 
 pub use backend::{Backend, DeviceError};
-pub use engine::{GpuEngine, Needs, needs};
+pub use engine::GpuEngine;
 pub use path::Arithmetic;
+pub use room::{Needs, needs};

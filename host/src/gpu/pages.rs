@@ -2,7 +2,7 @@
 //!
 //! The cache is cut into pages of [`PAGE_TOKENS`] tokens. A sequence owns a list of pages; pages that are full can be
 //! shared by several sequences with the same prefix, counted by reference. This module knows numbers only: the bytes
-//! live on the device, the kernels find them through the page table that [`Sequence::pages`] is uploaded to.
+//! live on the device, the kernels find them through the page table that [`PagedSequence::pages`] is uploaded to.
 
 use thiserror::Error;
 
@@ -84,14 +84,14 @@ pub struct PageCopy {
 
 /// The pages of one sequence, in token order, and the number of tokens in them.
 ///
-/// Pages go back to the pool through [`Sequence::truncate`]; dropping a sequence without it keeps its pages held.
+/// Pages go back to the pool through [`PagedSequence::truncate`]; dropping a sequence without it keeps its pages held.
 #[derive(Debug, Default)]
-pub struct Sequence {
+pub struct PagedSequence {
     pages: Vec<u32>,
     len: usize,
 }
 
-impl Sequence {
+impl PagedSequence {
     /// An empty sequence.
     pub fn new() -> Self {
         Self::default()
@@ -115,6 +115,13 @@ impl Sequence {
     /// Tokens that fit in the pages held.
     pub fn capacity(&self) -> usize {
         self.pages.len() * PAGE_TOKENS
+    }
+
+    /// Tokens that can be added: to the pages held and to those that are free.
+    pub fn room(&self, pool: &PagePool) -> usize {
+        let copied = usize::from(self.shared_tail(pool).is_some());
+        let pages = (self.pages.len() + pool.free_pages()).saturating_sub(copied);
+        (pages * PAGE_TOKENS).saturating_sub(self.len)
     }
 
     /// Makes room for `tokens` tokens in all, and the page that the next token goes to writable.
@@ -186,7 +193,7 @@ mod tests {
     #[test]
     fn pages_come_back() {
         let mut pool = PagePool::new(4);
-        let mut sequence = Sequence::new();
+        let mut sequence = PagedSequence::new();
         assert_eq!(sequence.reserve(&mut pool, 130), Ok(None));
         sequence.advance(130);
         assert_eq!((sequence.pages(), pool.free_pages()), (&[0, 1, 2][..], 1));
@@ -199,7 +206,7 @@ mod tests {
     #[test]
     fn a_full_pool_changes_nothing() {
         let mut pool = PagePool::new(1);
-        let mut sequence = Sequence::new();
+        let mut sequence = PagedSequence::new();
         let error = sequence.reserve(&mut pool, 65).unwrap_err();
         assert_eq!(error, OutOfPages { wanted: 2, free: 1 });
         assert_eq!((sequence.capacity(), pool.free_pages()), (0, 1));
@@ -208,7 +215,7 @@ mod tests {
     #[test]
     fn a_shared_partial_page_is_copied_before_writing() {
         let mut pool = PagePool::new(4);
-        let mut first = Sequence::new();
+        let mut first = PagedSequence::new();
         first.reserve(&mut pool, 70).unwrap();
         first.advance(70);
         let mut second = first.fork(&mut pool, 70);
@@ -226,7 +233,7 @@ mod tests {
         #[test]
         fn nothing_leaks(steps in proptest::collection::vec((0u8..4, 0usize..400), 1..60)) {
             let mut pool = PagePool::new(24);
-            let mut all: Vec<Sequence> = vec![Sequence::new()];
+            let mut all: Vec<PagedSequence> = vec![PagedSequence::new()];
             for (what, n) in steps {
                 let at = n % all.len();
                 match what {

@@ -6,6 +6,7 @@ use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
 use super::prefill::{self, Prompt};
+use super::sampling::DeviceSampler;
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
 use crate::model::ModelSpec;
@@ -159,7 +160,9 @@ impl Layout {
         Needs {
             weights: self.map.bytes(),
             cache: self.sizes.cache_bytes(),
-            scratch: self.sizes.scratch_bytes() + self.prompt.as_ref().map_or(0, |prompt| prompt.bytes() as u64),
+            scratch: self.sizes.scratch_bytes()
+                + self.prompt.as_ref().map_or(0, |prompt| prompt.bytes() as u64)
+                + DeviceSampler::bytes(self.sizes.vocab) as u64,
         }
     }
 }

@@ -7,7 +7,7 @@ use sparkinfer_gguf::Gguf;
 use super::emulated::Emulated;
 use super::{Arithmetic, GpuEngine, needs};
 use crate::cpu::{CpuEngine, CpuOptions};
-use crate::engine::Engine;
+use crate::engine::{Engine, generate_on_host};
 use crate::model::ModelSpec;
 use crate::sample::{SampleOptions, Sampler};
 
@@ -127,6 +127,171 @@ fn a_prompt_in_chunks_gives_the_logits_of_steps_and_of_the_reference() {
     let expected = cpu.decode(tokens[0]).unwrap().to_vec();
     let got = gpu.decode(tokens[0]).unwrap();
     assert!(divergence(&expected, got) < 1e-5, "a step behind the prompt");
+}
+
+/// The tokens of a run on `engine` behind `prompt`, and the sampler behind it.
+fn sampled(engine: &mut dyn Engine, prompt: &[u32], options: &SampleOptions, count: usize) -> (Vec<u32>, Sampler) {
+    let (mut tokens, mut sampler) = (Vec::new(), Sampler::new(options.clone()));
+    let given = engine.generate(prompt, &mut sampler, count, &mut |token| {
+        tokens.push(token);
+        ControlFlow::Continue(())
+    });
+    assert_eq!(given.unwrap(), tokens.len());
+    (tokens, sampler)
+}
+
+/// Settings of chance, and greedy ones that are more than the highest logit.
+fn settings() -> [SampleOptions; 3] {
+    let warm = SampleOptions {
+        temperature: 1.5,
+        min_p: 0.0,
+        top_p: 1.0,
+        seed: 3,
+        ..SampleOptions::default()
+    };
+    let penalised = SampleOptions {
+        repeat_penalty: 1.8,
+        repeat_last_n: 5,
+        suppress: vec![292],
+        ..warm.clone()
+    };
+    let greedy = SampleOptions {
+        temperature: 0.0,
+        ..penalised.clone()
+    };
+    [warm, penalised, greedy]
+}
+
+#[test]
+fn the_device_samples_what_the_host_would() {
+    let (gguf, spec) = bundled();
+    let mut gpu = load(&gguf, &spec);
+    for options in settings() {
+        // The second run begins in the middle of the random sequence, and of the steps.
+        let (mut tokens, mut sampler) = (Vec::new(), Sampler::new(options.clone()));
+        let (mut expected, mut other) = (Vec::new(), Sampler::new(options.clone()));
+        for prompt in [&PROMPT[..3], &PROMPT[3..5]] {
+            let depth = gpu.position();
+            let given = gpu.generate(prompt, &mut sampler, 5, &mut |token| {
+                tokens.push(token);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(given.unwrap(), 5);
+            gpu.truncate(depth);
+            let given = generate_on_host(&mut gpu, prompt, &mut other, 5, &mut |token| {
+                expected.push(token);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(given.unwrap(), 5);
+        }
+        assert_eq!(tokens, expected, "{options:?}");
+        assert_eq!(sampler.step(), other.step());
+        assert!(sampler.recent().eq(other.recent()));
+        gpu.reset();
+    }
+}
+
+#[test]
+fn steps_in_one_recording_are_steps() {
+    let (gguf, spec) = bundled();
+    let mut gpu = load(&gguf, &spec);
+    for options in [SampleOptions::default(), settings()[1].clone()] {
+        let (expected, _) = sampled(&mut gpu, &PROMPT[..2], &options, 8);
+        gpu.record_steps(3).unwrap();
+        gpu.reset();
+        let (tokens, _) = sampled(&mut gpu, &PROMPT[..2], &options, 8);
+        assert_eq!(tokens, expected);
+        assert_eq!(gpu.position(), 2 + 8 - 1);
+        // A stop in the middle of a recording: the steps behind it do not count.
+        gpu.reset();
+        let mut seen = Vec::new();
+        let mut sampler = Sampler::new(options);
+        let given = gpu.generate(&PROMPT[..2], &mut sampler, 8, &mut |token| {
+            seen.push(token);
+            if seen.len() == 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        assert_eq!(given.unwrap(), 3);
+        assert_eq!((seen.as_slice(), gpu.position()), (&expected[..3], 2 + 3 - 1));
+        gpu.reset();
+        gpu.record_steps(1).unwrap();
+    }
+}
+
+/// Two texts from one beginning, whose last page is shared, run in turns: each is as if it were alone.
+#[test]
+fn forked_sequences_go_on_as_if_alone() {
+    let (gguf, spec) = bundled();
+    let greedy = SampleOptions::default();
+    let prefix: Vec<u32> = (0..70).map(|i| PROMPT[i * i % 14]).collect();
+    let (ends, count) = ([&PROMPT[..3], &PROMPT[5..9]], 4);
+    let options = CpuOptions::practical(192);
+    let mut cpu = CpuEngine::new(&gguf, &spec, &options).unwrap();
+    let mut gpu = GpuEngine::load(Emulated::default(), &gguf, &spec, 192, &mut |_, _| {}).unwrap();
+    let pages = gpu.free_pages();
+    for engine in [&mut cpu as &mut dyn Engine, &mut gpu] {
+        let alone = ends.map(|end| {
+            engine.reset();
+            engine.prefill(&prefix).unwrap();
+            let first = sampled(engine, end, &greedy, count).0;
+            [first, sampled(engine, &end[..1], &greedy, count).0].concat()
+        });
+        engine.truncate(prefix.len());
+        let mut texts = [Vec::new(), Vec::new()];
+        let mut other = engine.fork(usize::MAX).unwrap();
+        for length in [usize::MAX, 1] {
+            for (end, text) in ends.iter().zip(&mut texts) {
+                let end = &end[..length.min(end.len())];
+                text.extend(sampled(engine, end, &greedy, count).0);
+                other = engine.switch(other).unwrap();
+            }
+        }
+        assert_eq!(texts, alone, "{}", engine.description().device);
+        assert!(engine.fork(3).is_ok_and(|fork| {
+            let last = engine.switch(fork).unwrap();
+            engine.position() == 3 && engine.switch(last).is_ok()
+        }));
+        let foreign = CpuEngine::new(&gguf, &spec, &options).unwrap().fork(0).unwrap();
+        assert!(engine.switch(foreign).is_err());
+        drop(other);
+        engine.reset();
+    }
+    assert_eq!(gpu.free_pages(), pages);
+}
+
+/// The bundled model with an embedding of `token` that is no number.
+fn damaged(token: u32) -> Gguf {
+    let file = crate::bundled::model().unwrap();
+    let table = Gguf::from_bytes(file)
+        .unwrap()
+        .require_tensor("token_embd.weight")
+        .unwrap()
+        .data;
+    let row = table.len() / 4096;
+    let start = table.as_ptr() as usize - file.as_ptr() as usize + token as usize * row;
+    let mut bytes = file.to_vec();
+    bytes[start..start + row].fill(0xff);
+    Gguf::from_vec("damaged", bytes).unwrap()
+}
+
+#[test]
+fn logits_without_a_number_end_a_run() {
+    let (gguf, spec) = bundled();
+    for options in settings().iter().chain([&SampleOptions::default()]) {
+        let first = sampled(&mut load(&gguf, &spec), &PROMPT[..2], options, 1).0[0];
+        let mut gpu = load(&damaged(first), &spec);
+        let (mut seen, mut sampler) = (Vec::new(), Sampler::new(options.clone()));
+        let error = gpu.generate(&PROMPT[..2], &mut sampler, 9, &mut |token| {
+            seen.push(token);
+            ControlFlow::Continue(())
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("none of the model's logits is a number"), "{error}");
+        assert_eq!((seen.as_slice(), gpu.position()), (&[first][..], 2));
+    }
 }
 
 #[test]

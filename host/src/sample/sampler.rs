@@ -70,6 +70,13 @@ impl Sampler {
         self.recent.push_back(token);
     }
 
+    /// Counts `token` as this sampler's next choice, which a device made: as [`Sampler::sample`] and
+    /// [`Sampler::accept`] of it do.
+    pub fn chosen(&mut self, token: u32) {
+        self.step += 1;
+        self.accept(token);
+    }
+
     /// Chooses one of the ids `0..logits.len()`; id 0 if there is nothing to choose from.
     pub fn sample(&mut self, logits: &[f32]) -> u32 {
         let step = self.step;

@@ -39,11 +39,21 @@ impl SampleShape {
         (self.tiles() * list_words(self.top_k)) as usize
     }
 
+    /// The most words of workspace that any settings need among `vocabulary` tokens.
+    #[must_use]
+    pub const fn most_list_entries(vocabulary: u32) -> usize {
+        (vocabulary.div_ceil(TILE) * list_words(Self::MAX_TOP_K)) as usize
+    }
+
     fn draw_bytes(&self) -> u32 {
         8 * self.tiles() * list_words(self.top_k) + 4 * list_words(self.top_k)
     }
 
-    fn check(&self, ring_length: u32) -> Result<(), ShapeError> {
+    /// Whether the launches take the settings.
+    ///
+    /// # Errors
+    /// No candidates, or too many of them.
+    pub fn check(&self) -> Result<(), ShapeError> {
         let refuse = |rule| Err(ShapeError::new("sample", rule));
         if self.top_k == 0 || self.top_k > Self::MAX_TOP_K {
             return refuse(format!("top-k of {}; it takes 1 to {}", self.top_k, Self::MAX_TOP_K));
@@ -55,9 +65,6 @@ impl SampleShape {
                 self.top_k, self.vocabulary
             ));
         }
-        if !ring_length.is_power_of_two() {
-            return refuse(format!("a ring of {ring_length} entries; it takes a power of two"));
-        }
         Ok(())
     }
 }
@@ -67,7 +74,11 @@ impl SampleShape {
 /// # Errors
 /// No candidates or too many of them, or a ring whose length is no power of two.
 pub fn sample(shape: SampleShape, b: SampleBuffers) -> Result<[PreparedLaunch; 2], ShapeError> {
-    shape.check(b.ring_length)?;
+    shape.check()?;
+    if !b.ring_length.is_power_of_two() {
+        let rule = format!("a ring of {} entries; it takes a power of two", b.ring_length);
+        return Err(ShapeError::new("sample", rule));
+    }
     let tiles = LaunchConfig::new(shape.tiles(), THREADS)
         .shared(8 * TILE + 8 * Marks::WORDS)
         .pdl(true);

@@ -105,7 +105,9 @@ impl Step {
 
     fn expected(&self) -> u32 {
         let mut all = self.candidates();
-        let Some(&(best, first)) = all.first() else { return NO_TOKEN };
+        let Some(&(best, first)) = all.first() else {
+            return NO_TOKEN;
+        };
         if self.shape.temperature <= 0.0 {
             return first;
         }

@@ -1,0 +1,66 @@
+//! Sequences that wait while an engine works on another.
+
+use std::sync::{Arc, Weak};
+
+/// A sequence of an engine that is not the current one; dropping it frees what only this sequence holds, at the latest
+/// when the engine takes its next tokens. See [`Engine::fork`](super::Engine::fork).
+#[derive(Debug)]
+pub struct Sequence(Arc<()>);
+
+/// The waiting sequences of an engine, each with its state.
+#[derive(Debug)]
+pub(crate) struct Waiting<T>(Vec<(Weak<()>, T)>);
+
+impl<T> Waiting<T> {
+    /// None.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Keeps the state of a sequence until its handle comes back or is dropped.
+    pub(crate) fn keep(&mut self, state: T) -> Sequence {
+        let handle = Arc::new(());
+        self.0.push((Arc::downgrade(&handle), state));
+        Sequence(handle)
+    }
+
+    /// The state of `sequence`; none for one of another engine.
+    pub(crate) fn take(&mut self, sequence: &Sequence) -> Option<T> {
+        let own = Arc::downgrade(&sequence.0);
+        let index = self.0.iter().position(|(handle, _)| handle.ptr_eq(&own))?;
+        Some(self.0.swap_remove(index).1)
+    }
+
+    /// The states of the sequences whose handles are gone.
+    pub(crate) fn abandoned(&mut self) -> impl Iterator<Item = T> {
+        self.0
+            .extract_if(.., |(handle, _)| handle.strong_count() == 0)
+            .map(|(_, state)| state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_comes_back_to_its_handle() {
+        let (mut waiting, mut other) = (Waiting::new(), Waiting::new());
+        let (one, two) = (waiting.keep(1), waiting.keep(2));
+        let foreign = other.keep(3);
+        assert_eq!(waiting.take(&foreign), None);
+        assert_eq!((waiting.take(&two), waiting.take(&two)), (Some(2), None));
+        assert_eq!(waiting.take(&one), Some(1));
+    }
+
+    #[test]
+    fn a_dropped_handle_leaves_its_state_behind() {
+        let mut waiting = Waiting::new();
+        let kept = waiting.keep(1);
+        drop(waiting.keep(2));
+        assert_eq!(waiting.abandoned().collect::<Vec<_>>(), [2]);
+        assert_eq!(waiting.abandoned().count(), 0);
+        drop(kept);
+        assert_eq!(waiting.abandoned().collect::<Vec<_>>(), [1]);
+    }
+}
