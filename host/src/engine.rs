@@ -160,6 +160,15 @@ pub trait Engine {
         Ok(None)
     }
 
+    /// Has the device take `steps` steps in one piece, where it feeds itself: fewer pauses, more steps in vain behind
+    /// the end of a text. Engines that do not feed themselves ignore it.
+    ///
+    /// # Errors
+    /// The device's.
+    fn record_steps(&mut self, _steps: usize) -> Result<()> {
+        Ok(())
+    }
+
     /// Prefills `prompt`, then samples up to `limit` tokens, giving each to `on_token` until that
     /// breaks or the context is full. Returns how many were given.
     ///

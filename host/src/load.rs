@@ -93,6 +93,16 @@ impl Model {
             layers = spec.layers.len(),
             "model opened"
         );
+        if let [first, rest @ ..] = spec.unused_tensors(&gguf).as_slice() {
+            tracing::warn!(
+                file = gguf.label(),
+                "{} and {} more tensors are not used: they are no part of {} layers of {}",
+                first,
+                rest.len(),
+                spec.layers.len(),
+                spec.architecture,
+            );
+        }
         Ok(Self { gguf, spec, tokenizer })
     }
 

@@ -181,6 +181,11 @@ fn narrow_sampling_is_greedy() {
 #[test]
 fn settings_outside_their_limits_are_usage_errors() {
     misused(&["generate", "--temp", "nan"], "temperature");
+    misused(
+        &["generate", "--temp", "-1"],
+        "temperature is -1, but must be 0 or more",
+    );
+    misused(&["generate", "--stop", ""], "--stop <TEXT>");
     misused(&["generate", "--top-p", "1.5"], "top-p");
     misused(&["generate", "--min-p", "-1"], "min-p");
     misused(&["generate", "--repeat-penalty", "0"], "repeat-penalty");

@@ -45,6 +45,9 @@ pub struct Arguments {
     /// llama.cpp's llama-bench, to be run on the same file in turns
     #[arg(long, value_name = "PATH", requires = "model")]
     peer: Option<PathBuf>,
+    /// Steps that a GPU takes in one recording
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=32))]
+    graph_steps: Option<u8>,
     /// Also time each stage of a step, on a GPU
     #[arg(long)]
     profile: bool,
@@ -97,6 +100,9 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     };
     let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
     drop(bar);
+    if let Some(steps) = arguments.graph_steps {
+        engine.record_steps(usize::from(steps))?;
+    }
     let mut peer = arguments.peer();
     let mut note = |what: &str| {
         if !arguments.quiet {

@@ -9,6 +9,7 @@ use crate::generate::stats::{Stats, Timings};
 use crate::generate::{Finish, Generation, Request, TokenText, context, generate};
 use crate::load::{EngineOptions, Model};
 use crate::sample::SampleOptions;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, value_parser};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -35,7 +36,7 @@ pub struct Arguments {
     #[command(flatten)]
     sampling: SamplingArguments,
     /// End the text before this string; may be given several times
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
     /// Go on after an end-of-text token
     #[arg(long)]

@@ -143,18 +143,6 @@ impl<B: Backend> GpuEngine<B> {
         &self.backend
     }
 
-    /// Records `steps` steps in one piece from now on, 1 to 32: fewer pauses between recordings, more steps in vain
-    /// behind the end of a text.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub fn record_steps(&mut self, steps: usize) -> Result<(), DeviceError> {
-        self.steps_recorded = steps.clamp(1, RING_LENGTH as usize / 2);
-        self.step = Recorded::new(&self.backend, &greedy_step(&self.plan), self.steps_recorded)?;
-        self.sampled = None;
-        Ok(())
-    }
-
     /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one.
     fn record_sampled(&mut self, shape: SampleShape) -> Result<(), DeviceError> {
         if self.sampled.as_ref().is_some_and(|(recorded, _)| *recorded == shape) {
@@ -337,6 +325,14 @@ impl<B: Backend> Engine for GpuEngine<B> {
     fn profile(&mut self, token: u32, repetitions: usize) -> engine::Result<Option<Profile>> {
         check_tokens(&[token], self.position(), self.context, self.vocab_size())?;
         Ok(Some(observe::profile(self, token, repetitions)?))
+    }
+
+    /// At most half as many as the ring holds.
+    fn record_steps(&mut self, steps: usize) -> engine::Result<()> {
+        self.steps_recorded = steps.clamp(1, RING_LENGTH as usize / 2);
+        self.step = Recorded::new(&self.backend, &greedy_step(&self.plan), self.steps_recorded)?;
+        self.sampled = None;
+        Ok(())
     }
 
     fn generate(

@@ -1,8 +1,10 @@
 //! What is in a GGUF file, as data and as text.
 
+mod memory;
 mod model;
 mod text;
 
+pub use memory::{Gpu, GpuMemory};
 pub use model::{Experts, ModelReport};
 
 use crate::model::ModelSpec;
@@ -32,6 +34,8 @@ pub struct Report {
     pub model: Option<ModelReport>,
     /// Why it cannot.
     pub problem: Option<String>,
+    /// What the model will take of a GPU's memory, if the GPU's kernels take it.
+    pub gpu_memory: Option<GpuMemory>,
     /// Key to value. An array is an object with `type`, `length` and its first elements.
     pub metadata: Map<String, Json>,
     /// How the tensor data divides among the types, the largest share first.
@@ -69,8 +73,9 @@ pub struct Tensor {
 }
 
 impl Report {
-    /// Reads a file's header; tensor data is not touched.
-    pub fn new(gguf: &Gguf) -> Self {
+    /// Reads a file's header; tensor data is not touched. The memory is that of a run with room for `context` tokens,
+    /// 4,096 if not given.
+    pub fn new(gguf: &Gguf, context: Option<usize>) -> Self {
         let spec = ModelSpec::from_gguf(gguf);
         let parameters = gguf.tensors().map(|tensor| tensor.elements() as u64).sum();
         let bytes: u64 = gguf.tensors().map(|tensor| tensor.data.len() as u64).sum();
@@ -86,6 +91,7 @@ impl Report {
                 bytes as f64 * 8.0 / parameters as f64
             },
             problem: spec.as_ref().err().map(ToString::to_string),
+            gpu_memory: spec.as_ref().ok().and_then(|spec| GpuMemory::new(spec, context).ok()),
             model: spec.ok().map(|spec| ModelReport::new(&spec)),
             metadata: gguf
                 .metadata()
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(&Gguf::from_bytes(crate::bundled::model().unwrap()).unwrap())
+        Report::new(&Gguf::from_bytes(crate::bundled::model().unwrap()).unwrap(), None)
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Display for Report {
         )?;
         writeln!(f, "\nmodel")?;
         self.model.iter().try_for_each(|model| write!(f, "{model}"))?;
+        self.gpu_memory.iter().try_for_each(|memory| write!(f, "{memory}"))?;
         self.problem
             .iter()
             .try_for_each(|problem| writeln!(f, "  cannot be run: {problem}"))?;

@@ -11,6 +11,7 @@ mod params;
 mod rope;
 mod spec;
 mod tensors;
+mod unused;
 
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -3,7 +3,7 @@
 /// How to choose a token. The default is greedy: the highest logit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleOptions {
-    /// Divides the logits; 0 (or less) is greedy.
+    /// Divides the logits; 0 is greedy.
     pub temperature: f32,
     /// Keeps the k highest logits; 0 keeps all.
     pub top_k: usize,
@@ -73,7 +73,7 @@ impl SampleOptions {
                 Err(OptionError { name, value, limits })
             }
         };
-        check("temperature", self.temperature, true, "a finite number")?;
+        check("temperature", self.temperature, self.temperature >= 0.0, "0 or more")?;
         check(
             "top-p",
             self.top_p,
@@ -106,6 +106,10 @@ mod tests {
         for bad in [
             SampleOptions {
                 temperature: f32::NAN,
+                ..ok.clone()
+            },
+            SampleOptions {
+                temperature: -1.0,
                 ..ok.clone()
             },
             SampleOptions {

@@ -38,25 +38,24 @@ pub struct SpecialIds {
 }
 
 impl SpecialIds {
-    /// Forgets every id that no token has.
-    fn below(mut self, count: usize) -> Self {
-        for id in [
-            &mut self.bos,
-            &mut self.eos,
-            &mut self.eot,
-            &mut self.eom,
-            &mut self.unk,
-            &mut self.pad,
-            &mut self.fim_pre,
-            &mut self.fim_suf,
-            &mut self.fim_mid,
-            &mut self.fim_pad,
-            &mut self.fim_rep,
-            &mut self.fim_sep,
-        ] {
-            *id = id.filter(|&id| (id as usize) < count);
-        }
-        self
+    /// Forgets every id that none of `count` tokens has, and returns those with their names in the metadata.
+    fn forget_from(&mut self, count: usize) -> Vec<(&'static str, u32)> {
+        let ids = [
+            ("bos", &mut self.bos),
+            ("eos", &mut self.eos),
+            ("eot", &mut self.eot),
+            ("eom", &mut self.eom),
+            ("unknown", &mut self.unk),
+            ("padding", &mut self.pad),
+            ("fim_pre", &mut self.fim_pre),
+            ("fim_suf", &mut self.fim_suf),
+            ("fim_mid", &mut self.fim_mid),
+            ("fim_pad", &mut self.fim_pad),
+            ("fim_rep", &mut self.fim_rep),
+            ("fim_sep", &mut self.fim_sep),
+        ];
+        let forget = |(name, id): (_, &mut Option<u32>)| Some((name, id.take_if(|id| *id as usize >= count)?));
+        ids.into_iter().filter_map(forget).collect()
     }
 }
 
@@ -157,13 +156,17 @@ impl Vocab {
             return Err(data.error("tokens", format!("{count} tokens; at least 1 is needed")));
         }
         let texts: Vec<Arc<str>> = data.tokens.iter().enumerate().map(token_text).collect();
-        let vocab = Self {
+        let mut ids = data.ids;
+        for (name, id) in ids.forget_from(count) {
+            let problem = format!("{id} is none of the {count} tokens: ignored");
+            tracing::warn!("{}", data.error(&format!("{name}_token_id"), problem));
+        }
+        Ok(Self {
             by_text: index(data, &texts)?,
             kinds: kinds(data)?,
-            ids: data.ids.below(count),
+            ids,
             texts,
-        };
-        Ok(vocab)
+        })
     }
 
     /// Number of tokens.
@@ -287,6 +290,7 @@ mod tests {
         data.ids.eos = Some(2);
         let vocab = Vocab::new(&data).unwrap();
         assert_eq!((vocab.ids.bos, vocab.ids.eos), (Some(1), None));
+        assert_eq!(data.ids.forget_from(2), [("eos", 2)]);
     }
 
     #[test]
