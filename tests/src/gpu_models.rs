@@ -144,24 +144,45 @@ fn error(got: &[f32], want: &[f32]) -> f32 {
     differences.fold(0f32, |most, d| if d > most || d.is_nan() { d } else { most }) / largest
 }
 
-/// What the device chooses by itself is what the host chooses from its logits.
+/// What the device chooses by itself is what the host chooses from its logits: the likeliest tokens and drawn ones, step
+/// by step and several steps at a time.
 fn same_tokens(engine: &mut dyn Engine, count: usize) -> Result<()> {
-    let prompt = [3, 1, 4];
-    let (mut alone, mut by_host) = (Vec::new(), Vec::new());
-    let greedy = || Sampler::new(SampleOptions::default());
-    engine.reset();
-    engine.generate(&prompt, &mut greedy(), count, &mut |token| {
-        alone.push(token);
-        ControlFlow::Continue(())
-    })?;
-    engine.reset();
-    generate_on_host(engine, &prompt, &mut greedy(), count, &mut |token| {
-        by_host.push(token);
-        ControlFlow::Continue(())
-    })
-    .context("on the host")?;
-    ensure!(alone == by_host, "the device chose {alone:?}, the host {by_host:?}");
+    let drawn = SampleOptions {
+        temperature: 1.2,
+        repeat_penalty: 1.3,
+        repeat_last_n: 7,
+        seed: 9,
+        ..SampleOptions::default()
+    };
+    for options in [SampleOptions::default(), drawn] {
+        let by_host = chosen(engine, &options, count, true).context("on the host")?;
+        for steps in [1, 4] {
+            engine.record_steps(steps)?;
+            let alone = chosen(engine, &options, count, false)?;
+            ensure!(
+                alone == by_host,
+                "{steps} steps at a time, the device chose {alone:?}, the host {by_host:?}"
+            );
+        }
+    }
     Ok(())
+}
+
+/// The tokens behind a short prompt, chosen on the host or as the engine does it.
+fn chosen(engine: &mut dyn Engine, options: &SampleOptions, count: usize, on_host: bool) -> Result<Vec<u32>> {
+    let (prompt, mut sampler) = ([3, 1, 4], Sampler::new(options.clone()));
+    let mut tokens = Vec::new();
+    let mut take = |token| {
+        tokens.push(token);
+        ControlFlow::Continue(())
+    };
+    engine.reset();
+    if on_host {
+        generate_on_host(engine, &prompt, &mut sampler, count, &mut take)?;
+    } else {
+        engine.generate(&prompt, &mut sampler, count, &mut take)?;
+    }
+    Ok(tokens)
 }
 
 #[cfg(test)]

@@ -5,3 +5,4 @@ pub mod gpu;
 pub mod gpu_models;
 pub mod gpu_runtime;
 pub mod gpu_selftests;
+pub mod gpu_situations;

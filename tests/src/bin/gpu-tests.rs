@@ -1,4 +1,4 @@
-//! Runs every kernel case and small models on the GPU: `gpu-tests [--seeds N] [FILTER]`.
+//! Runs every kernel case, small models and bad situations on the GPU: `gpu-tests [--seeds N] [--json F] [FILTER]`.
 //!
 //! Each case makes random shapes and inputs from a seed, launches the kernel and compares with the f64 reference; models
 //! are compared with the CPU's f32 engine. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
@@ -8,7 +8,9 @@ use sparkinfer::cuda::Gpu;
 use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer_device::testing::{Case, cases};
 use sparkinfer_tests::gpu::GpuMachine;
+use sparkinfer_tests::gpu_situations::{self, Place};
 use sparkinfer_tests::{gpu_models, gpu_runtime, gpu_selftests};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs every kernel on the GPU against its f64 reference.
@@ -20,6 +22,12 @@ struct Arguments {
     /// Number of the GPU
     #[arg(long)]
     gpu: Option<u32>,
+    /// The program `sparkinfer`, for situations of whole processes [default: the one beside this program]
+    #[arg(long, value_name = "PATH")]
+    program: Option<PathBuf>,
+    /// Write all results as JSON
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
     /// Run only cases whose names contain this
     filter: Option<String>,
 }
@@ -38,7 +46,7 @@ fn main() -> ExitCode {
         gpu.context().device().name,
         gpu.module().embedded().arch
     );
-    let filter = arguments.filter.unwrap_or_default();
+    let filter = arguments.filter.clone().unwrap_or_default();
     let mut score = Score::default();
     for (name, trial) in gpu_runtime::TRIALS.iter().filter(|(name, _)| name.contains(&filter)) {
         score.note(name, trial(&gpu).map_err(|error| error.to_string()));
@@ -57,7 +65,14 @@ fn main() -> ExitCode {
             score.note(&name, run_model(&case, arguments.gpu));
         }
     }
+    run_situations(&gpu, &arguments, &filter, &mut score);
     println!("{} passed, {} failed", score.passed, score.failed);
+    if let Some(path) = &arguments.json
+        && let Err(error) = std::fs::write(path, score.to_json(&gpu))
+    {
+        eprintln!("error: cannot write {}: {error}", path.display());
+        return ExitCode::FAILURE;
+    }
     if score.passed > 0 && score.failed == 0 {
         ExitCode::SUCCESS
     } else {
@@ -76,21 +91,52 @@ fn run_selftests(gpu: &Gpu, filter: &str, score: &mut Score) {
     }
 }
 
+fn run_situations(gpu: &Gpu, arguments: &Arguments, filter: &str, score: &mut Score) {
+    let beside = || {
+        std::env::current_exe()
+            .ok()
+            .map(|path| path.with_file_name("sparkinfer"))
+    };
+    let place = Place {
+        gpu,
+        number: arguments.gpu,
+        program: arguments.program.clone().or_else(beside).unwrap_or_default(),
+    };
+    for (name, situation) in gpu_situations::SITUATIONS {
+        if name.contains(filter) {
+            score.note(name, situation(&place).map_err(|error| format!("{error:#}")));
+        }
+    }
+}
+
 /// A whole model on a device of its own.
 fn run_model(case: &gpu_models::ModelCase, number: Option<u32>) -> Result<String, String> {
     let device = CudaDevice::open(number).map_err(|error| error.to_string())?;
     gpu_models::run(case, device).map_err(|error| format!("{error:#}"))
 }
 
-/// How many passed and failed.
+/// What passed and what failed.
 #[derive(Default)]
 struct Score {
     passed: u32,
     failed: u32,
+    results: Vec<serde_json::Value>,
 }
 
 impl Score {
+    fn to_json(&self, gpu: &Gpu) -> String {
+        let (device, kernels) = (&gpu.context().device().name, gpu.module().embedded().arch);
+        let (passed, failed, results) = (self.passed, self.failed, &self.results);
+        let all = serde_json::json!({
+            "device": device, "kernels": kernels, "passed": passed, "failed": failed, "results": results,
+        });
+        format!("{all:#}\n")
+    }
+
     fn note(&mut self, name: &str, outcome: Result<String, String>) {
+        let (Ok(remark) | Err(remark)) = &outcome;
+        let result = serde_json::json!({ "name": name, "passed": outcome.is_ok(), "remark": remark });
+        self.results.push(result);
         match outcome {
             Ok(remark) => {
                 self.passed += 1;
