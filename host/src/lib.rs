@@ -1,5 +1,6 @@
 //! The sparkinfer engine.
 
+pub mod accuracy;
 pub mod bench;
 pub mod bundled;
 pub mod chat;

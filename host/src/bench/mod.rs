@@ -22,7 +22,7 @@ use crate::profile::Profile;
 
 pub use limit::{Limit, kv_bytes};
 pub use machine::{Commit, GpuState, Machine, sha256};
-pub use peer::{LlamaBench, Peer, PeerFacts};
+pub use peer::{LlamaBench, Peer, PeerFacts, library_path};
 pub use plot::svg;
 pub use spread::Spread;
 

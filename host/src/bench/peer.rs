@@ -131,7 +131,7 @@ impl LlamaBench {
 }
 
 /// Where the program's own libraries lie, before whatever the caller searches.
-fn library_path(binary: &Path) -> OsString {
+pub fn library_path(binary: &Path) -> OsString {
     let mut path = binary.parent().unwrap_or(Path::new(".")).as_os_str().to_owned();
     if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH") {
         path.push(":");

@@ -7,10 +7,9 @@ use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Measure decode and prompt rates, beside the memory's limit and beside llama.cpp
 ///
@@ -86,7 +85,7 @@ const CPU: Defaults = Defaults {
 /// Measures and prints.
 pub fn run(arguments: Arguments) -> Result<Outcome> {
     for path in [&arguments.json, &arguments.plot].into_iter().flatten() {
-        check_writable(path)?;
+        output::check_writable(path)?;
     }
     let bar = LoadBar::start("the model", arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;
@@ -115,25 +114,13 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         report.model.sha256 = Some(sha256(&model.gguf));
     }
     if let Some(path) = &arguments.json {
-        write(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
+        output::write_file(path, &(serde_json::to_string_pretty(&report)? + "\n"))?;
     }
     if let Some(path) = &arguments.plot {
-        write(path, &svg(&report))?;
+        output::write_file(path, &svg(&report))?;
     }
     output::print_text(&report.to_string())?;
     Ok(Outcome::Done)
-}
-
-/// Fails before the measurement rather than behind it; a file that is there is left as it is.
-fn check_writable(path: &Path) -> Result<()> {
-    let opened = File::options().append(true).create(true).open(path);
-    opened
-        .map(drop)
-        .with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Arguments {

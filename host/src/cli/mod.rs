@@ -6,6 +6,7 @@
 //! Exit codes: 0 done; 1 the input or the run failed, with one line `error: …`; 2 the arguments are wrong;
 //! 130 interrupted by Ctrl-C or a termination signal, after printing what there was.
 
+mod accuracy;
 mod bench;
 mod doctor;
 mod generate;
@@ -48,6 +49,7 @@ enum Command {
     Kernels(kernels::Arguments),
     Synth(synth::Arguments),
     Bench(bench::Arguments),
+    Accuracy(accuracy::Arguments),
     TraceDiff(trace_diff::Arguments),
     Doctor(doctor::Arguments),
 }
@@ -71,6 +73,7 @@ pub fn run() -> ExitCode {
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Synth(arguments) => synth::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Accuracy(arguments) => accuracy::run(arguments),
         Command::TraceDiff(arguments) => trace_diff::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
     };

@@ -1,8 +1,11 @@
 //! Writing to standard output when its reader may be gone.
 
+use anyhow::Context;
 use serde::Serialize;
 use std::fmt::Display;
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 
 /// Prints an answer to standard output: as JSON, or as text.
 pub fn print(answer: &(impl Display + Serialize), as_json: bool) -> anyhow::Result<()> {
@@ -42,10 +45,22 @@ pub fn is_closed(error: &anyhow::Error) -> bool {
     causes.into_iter().any(|cause| cause.kind() == ErrorKind::BrokenPipe)
 }
 
+/// Fails before the measurement rather than behind it; a file that is there is left as it is.
+pub fn check_writable(path: &Path) -> anyhow::Result<()> {
+    let opened = File::options().append(true).create(true).open(path);
+    opened
+        .map(drop)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file whole.
+pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context;
 
     #[test]
     fn only_a_broken_pipe_is_quiet() {

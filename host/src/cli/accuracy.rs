@@ -1,0 +1,308 @@
+//! `sparkinfer accuracy`: how far is the output from the truth?
+
+use super::progress::LoadBar;
+use super::{Outcome, output};
+use crate::accuracy::{
+    BaseFile, Gate, LlamaPerplexity, Options, Parties, PeerRun, Predictor, Recorded, Report, Text, Way, Window,
+    measure, svg,
+};
+use crate::bench::{Machine, ModelFacts, sha256};
+use crate::device::DeviceChoice;
+use crate::generate::prompt;
+use crate::load::{EngineOptions, Model};
+use crate::trace::Side;
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, ValueEnum, value_parser};
+use std::path::{Path, PathBuf};
+
+/// Measure how far a model's output here is from an f32 reference and from llama.cpp's
+///
+/// All predict the same text over the whole vocabulary. With --gate, ends with exit code 1 where a limit is not kept.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// GGUF file; the bundled model if not given
+    #[arg(long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    /// Text file; with --base, the text in that file
+    #[arg(long, value_name = "PATH", required_unless_present = "base")]
+    file: Option<PathBuf>,
+    /// Tokens of a window, of which the second half is scored
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u32).range(4..))]
+    ctx: u32,
+    /// Windows [default: 8, with --base those of that file]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    windows: Option<u32>,
+    /// Where to compute what is measured: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    device: DeviceChoice,
+    /// Measure the device's own f32 reference
+    #[arg(long)]
+    f32: bool,
+    /// Threads of CPU engines [default: one per core]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// How the engine takes the scored tokens
+    #[arg(long, value_enum, default_value_t = WayName::Decode)]
+    way: WayName,
+    /// Engines to measure by, the main one first: cpu, cuda, cuda:N or emulator with -f32 behind it
+    #[arg(long, value_name = "ENGINE,…", value_delimiter = ',', default_value = "cpu-f32")]
+    reference: Vec<Side>,
+    /// llama.cpp's llama-perplexity, to be run on the same model and text
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "model",
+        requires = "file",
+        conflicts_with = "base"
+    )]
+    peer: Option<PathBuf>,
+    /// A file that llama-perplexity --kl-divergence-base wrote for the same model: its text is the text
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["file", "ctx"])]
+    base: Option<PathBuf>,
+    /// Also compare with the first reference behind this many tokens
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    depth: Vec<usize>,
+    /// Compare the engine's ways of taking tokens behind this many; none for not at all [default: 0 and half a window]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0..)]
+    way_depth: Option<Vec<usize>>,
+    /// Tokens scored at each depth
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u32).range(1..))]
+    tokens_at_depth: u32,
+    /// Tokens that the engine and the first reference write by themselves, behind each of four prompts; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    write: u32,
+    /// Limits to be kept: a JSON file
+    #[arg(long, value_name = "PATH")]
+    gate: Option<PathBuf>,
+    /// Write everything measured as JSON
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+    /// Draw the divergence by position as SVG
+    #[arg(long, value_name = "PATH")]
+    plot: Option<PathBuf>,
+    /// Leave the model's SHA-256 out
+    #[arg(long)]
+    no_hash: bool,
+    /// No progress on standard error
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// How an engine takes the scored tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum WayName {
+    /// One by one, as it does when it writes
+    Decode,
+    /// All at once, as a prompt
+    Prompt,
+}
+
+/// Prompts behind which engines write by themselves.
+const PROMPTS: usize = 4;
+/// Windows, if nothing is asked for.
+const WINDOWS: usize = 8;
+
+/// Measures and prints.
+pub fn run(arguments: Arguments) -> Result<Outcome> {
+    let gate = arguments.gate.as_deref().map(Gate::open).transpose()?;
+    for path in [&arguments.json, &arguments.plot].into_iter().flatten() {
+        output::check_writable(path)?;
+    }
+    let bar = LoadBar::start("the model", arguments.quiet);
+    let model = Model::open(arguments.model.as_deref())?;
+    let base = arguments.base.as_deref().map(BaseFile::open).transpose()?;
+    let (text, window) = arguments.text(&model, base.as_ref())?;
+    let options = arguments.options(window);
+    let context = options.context(window);
+    let most = model.spec.context_length;
+    ensure!(
+        context <= most,
+        "{context} tokens are asked for, but the model is made for {most}: take a smaller --ctx, --depth or --way-depth"
+    );
+    let (references, ours) = arguments.engines(&model, context, &mut |done, all| bar.set(done, all))?;
+    drop(bar);
+    let (peer, peer_run) = match base {
+        Some(file) => (Some(file), None),
+        None => arguments.run_peer(&ours, window, text.windows.len())?,
+    };
+    if let Some(file) = &peer {
+        check_peer(file, &model, &text)?;
+    }
+    let mut parties = Parties {
+        references,
+        ours,
+        peer: peer.map(|file| Recorded {
+            name: "llama.cpp".to_owned(),
+            file,
+        }),
+    };
+    let mut note = |what: &str| arguments.note(what);
+    let found = measure(&mut parties, &text, &options, &mut note)?;
+    let report = Report {
+        model: facts(&model, !arguments.no_hash),
+        machine: Machine::look(),
+        text: text.name,
+        window,
+        options,
+        peer: peer_run,
+        verdict: gate.map(|gate| gate.judge(&found)),
+        found,
+    };
+    arguments.publish(&report)
+}
+
+fn facts(model: &Model, hash: bool) -> ModelFacts {
+    ModelFacts {
+        title: model.spec.title(),
+        file: model.gguf.label().to_owned(),
+        file_bytes: model.gguf.file_bytes(),
+        sha256: hash.then(|| sha256(&model.gguf)),
+    }
+}
+
+/// Whether a file of predictions is for this model and text.
+fn check_peer(file: &BaseFile, model: &Model, text: &Text) -> Result<()> {
+    ensure!(
+        file.vocab_size() == model.spec.vocab_size,
+        "llama.cpp's predictions are for a vocabulary of {} tokens, the model has {}",
+        file.vocab_size(),
+        model.spec.vocab_size
+    );
+    let common = file
+        .tokens()
+        .iter()
+        .zip(&text.tokens)
+        .take_while(|(a, b)| a == b)
+        .count();
+    ensure!(
+        common == file.tokens().len(),
+        "llama.cpp's tokens of the text differ from ours from number {common} on"
+    );
+    Ok(())
+}
+
+impl Arguments {
+    /// The text, and the tokens of a window.
+    fn text(&self, model: &Model, base: Option<&BaseFile>) -> Result<(Text, usize)> {
+        let (tokens, name, window) = match (base, &self.file) {
+            (Some(base), _) => (base.tokens().to_vec(), &self.base, base.window()),
+            (None, Some(path)) => (
+                model.text_ids(&prompt::read_text(path)?)?,
+                &self.file,
+                self.ctx as usize,
+            ),
+            (None, None) => bail!("no text: give --file or --base"),
+        };
+        let bos = model.tokenizer.bos().filter(|_| model.tokenizer.adds_bos());
+        let most = match (self.windows, base) {
+            (Some(windows), _) => windows as usize,
+            (None, Some(_)) => usize::MAX,
+            (None, None) => WINDOWS,
+        };
+        let windows = Window::cut(&tokens, window, Some(most), bos)?;
+        let file_name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
+        let name = format!("{} windows of {}", windows.len(), file_name.to_string_lossy());
+        Ok((
+            Text {
+                name,
+                tokens,
+                bos,
+                windows,
+            },
+            window,
+        ))
+    }
+
+    fn options(&self, window: usize) -> Options {
+        let half = [0, window / 2];
+        Options {
+            way_depths: self.way_depth.clone().unwrap_or_else(|| half.to_vec()),
+            depths: self.depth.clone(),
+            tokens_at_depth: self.tokens_at_depth as usize,
+            prompts: if self.write > 0 { PROMPTS } else { 0 },
+            written: self.write as usize,
+        }
+    }
+
+    /// The references, and what is measured.
+    fn engines<'m>(
+        &self,
+        model: &'m Model,
+        context: usize,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(Vec<Predictor<'m>>, Predictor<'m>)> {
+        let threads = self.threads.map(usize::from);
+        let references = self.reference.iter().map(|&side| {
+            let engine = side.engine(model, context, threads)?;
+            Ok(Predictor {
+                name: side.to_string(),
+                engine,
+                way: Way::Prompt,
+            })
+        });
+        let references = references.collect::<Result<_>>()?;
+        let options = EngineOptions {
+            device: self.device,
+            context,
+            threads,
+            exact: self.f32,
+        };
+        let way = match self.way {
+            WayName::Decode => Way::Decode,
+            WayName::Prompt => Way::Prompt,
+        };
+        let engine = model.engine(&options, progress)?;
+        Ok((
+            references,
+            Predictor {
+                name: "ours".to_owned(),
+                engine,
+                way,
+            },
+        ))
+    }
+
+    /// Runs the peer, if one is given; its file is gone from the folder once it is open.
+    fn run_peer(
+        &self,
+        ours: &Predictor<'_>,
+        window: usize,
+        windows: usize,
+    ) -> Result<(Option<BaseFile>, Option<PeerRun>)> {
+        let (Some(binary), Some(model), Some(text)) = (&self.peer, &self.model, &self.file) else {
+            return Ok((None, None));
+        };
+        self.note("llama.cpp's predictions");
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let peer = if ours.engine.description().device.starts_with("CPU") {
+            LlamaPerplexity::on_cpu(binary, self.threads.map_or_else(cores, usize::from))
+        } else {
+            LlamaPerplexity::on_gpu(binary)
+        };
+        let folder = tempfile::tempdir().context("cannot make a folder for llama.cpp's predictions")?;
+        let file = peer.run(model, text, window, windows, &folder.path().join("predictions"))?;
+        Ok((Some(file), Some(peer.facts()?)))
+    }
+
+    fn note(&self, what: &str) {
+        if !self.quiet {
+            output::note(&format_args!("measuring: {what}"));
+        }
+    }
+
+    fn publish(&self, report: &Report) -> Result<Outcome> {
+        if let Some(path) = &self.json {
+            output::write_file(path, &(serde_json::to_string_pretty(report)? + "\n"))?;
+        }
+        if let Some(path) = &self.plot {
+            output::write_file(path, &svg(report))?;
+        }
+        output::print_text(&report.to_string())?;
+        match &report.verdict {
+            Some(verdict) if !verdict.passed => {
+                bail!("the accuracy gate failed: {}", verdict.broken().join(", "))
+            }
+            _ => Ok(Outcome::Done),
+        }
+    }
+}
