@@ -1,7 +1,7 @@
 //! Every fault that is planted is caught by a gate that lets the sound engine pass.
 //!
 //! The bundled model's GPU engine, emulated, is measured against the CPU's f32 reference, token by token, by the limits
-//! of `gates/emulator.json`. The window is longer than a page of the cache.
+//! of `gates/emulator.json`.
 
 use sparkinfer::accuracy::{Found, Gate, Options, Parties, Predictor, Text, Verdict, Way, Window, measure};
 use sparkinfer::cpu::{CpuEngine, CpuOptions};
@@ -15,7 +15,9 @@ use sparkinfer_gguf::Gguf;
 use std::path::Path;
 
 /// Tokens of the window; the second half is scored.
-const WINDOW: usize = 88;
+const WINDOW: usize = 32;
+/// Tokens of a window that is longer than a page of the cache.
+const PAGES: usize = 88;
 /// Layers of the bundled model.
 const LAYERS: usize = 4;
 
@@ -27,18 +29,19 @@ fn data(path: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// What is measured of an engine of `gguf` and `spec` on `device`, by the reference of `expected`.
-fn found<B: Backend>(model: &Model, expected: &ModelSpec, gguf: &Gguf, spec: &ModelSpec, device: B) -> Found {
+/// What is measured over a window of an engine of a file and a description on a device, by the reference of `expected`.
+fn found<B: Backend>(model: &Model, expected: &ModelSpec, ours: (&Gguf, &ModelSpec, B), window: usize) -> Found {
+    let (gguf, spec, device) = ours;
     let text = std::fs::read_to_string(data("../tests/data/heldout.txt")).unwrap();
     let tokens = model.text_ids(&text[..2000]).unwrap();
     let text = Text {
         name: "held-out text".to_owned(),
-        windows: Window::cut(&tokens, WINDOW, Some(1), None).unwrap(),
+        windows: Window::cut(&tokens, window, Some(1), None).unwrap(),
         tokens,
         bos: None,
     };
-    let reference = CpuEngine::new(&model.gguf, expected, &CpuOptions::reference(WINDOW)).unwrap();
-    let ours = GpuEngine::load(device, gguf, spec, WINDOW, &mut |_, _| {}).unwrap();
+    let reference = CpuEngine::new(&model.gguf, expected, &CpuOptions::reference(window)).unwrap();
+    let ours = GpuEngine::load(device, gguf, spec, window, &mut |_, _| {}).unwrap();
     let mut parties = Parties {
         references: vec![Predictor {
             name: "cpu-f32".to_owned(),
@@ -85,10 +88,10 @@ fn caught(name: &str, found: &Found) {
 }
 
 /// With the reference's own description and file, and a fault on the device.
-fn on_device(name: &str, fault: Box<dyn Fault>) {
+fn on_device(name: &str, fault: Box<dyn Fault>, window: usize) {
     let model = model();
     let (device, planted) = Faulty::new(fault);
-    let found = found(&model, &model.spec, &model.gguf, &model.spec, device);
+    let found = found(&model, &model.spec, (&model.gguf, &model.spec, device), window);
     assert!(
         planted.get() > 0,
         "{name} was never planted: the launches it waits for have other names now"
@@ -101,7 +104,12 @@ fn in_file(name: &str, plant: impl FnOnce(&Gguf) -> Result<Gguf, String>) {
     let planted = plant(&model.gguf).unwrap();
     caught(
         name,
-        &found(&model, &model.spec, &planted, &model.spec, Emulated::default()),
+        &found(
+            &model,
+            &model.spec,
+            (&planted, &model.spec, Emulated::default()),
+            WINDOW,
+        ),
     );
 }
 
@@ -116,7 +124,12 @@ fn changed(spec: &ModelSpec, mut change: impl FnMut(&mut Operation)) -> ModelSpe
 #[test]
 fn the_sound_engine_passes() {
     let model = model();
-    let found = found(&model, &model.spec, &model.gguf, &model.spec, Emulated::default());
+    let found = found(
+        &model,
+        &model.spec,
+        (&model.gguf, &model.spec, Emulated::default()),
+        WINDOW,
+    );
     let verdict = judged("no fault", &found);
     assert!(verdict.passed, "{verdict:?}");
 }
@@ -143,7 +156,12 @@ fn one_expert_too_few_is_caught() {
             moe.used -= 1;
         }
     });
-    let found = found(&model, &model.spec, &model.gguf, &planted, Emulated::default());
+    let found = found(
+        &model,
+        &model.spec,
+        (&model.gguf, &planted, Emulated::default()),
+        WINDOW,
+    );
     caught("three experts instead of four", &found);
 }
 
@@ -169,12 +187,16 @@ fn a_window_off_by_one_is_caught() {
 
 #[test]
 fn a_stale_query_is_caught() {
-    on_device("one head's query stale", Box::new(StaleQuery::new(LAYERS, 2, 1, 128)));
+    on_device(
+        "one head's query stale",
+        Box::new(StaleQuery::new(LAYERS, 2, 1, 128)),
+        WINDOW,
+    );
 }
 
 #[test]
 fn swapped_pages_are_caught() {
-    on_device("two pages swapped", Box::new(SwappedPages));
+    on_device("two pages swapped", Box::new(SwappedPages), PAGES);
 }
 
 #[test]
@@ -187,5 +209,9 @@ fn exchanged_activation_parts_are_caught() {
 
 #[test]
 fn a_missing_residual_is_caught() {
-    on_device("a residual missing", Box::new(MissingResidual::new(LAYERS, 1, 256)));
+    on_device(
+        "a residual missing",
+        Box::new(MissingResidual::new(LAYERS, 1, 256)),
+        WINDOW,
+    );
 }

@@ -33,6 +33,8 @@ pub struct Gate {
     pub log_perplexity_ratio: Option<f64>,
     /// Largest mean KL divergence as a multiple of llama.cpp's.
     pub kl_by_peer: Option<f64>,
+    /// By how many standard errors of the difference the mean KL divergence may exceed llama.cpp's.
+    pub kl_errors_above_peer: Option<f64>,
     /// By how many of its standard errors the part of positions with the same best token may be below llama.cpp's.
     pub top1_errors_below_peer: Option<f64>,
     /// Largest mean KL divergence between the engine's two ways of taking tokens, at any depth.
@@ -129,12 +131,11 @@ impl Gate {
     fn peer_rules(&self, found: &Found) -> Vec<Rule> {
         let both = found.ours.first().zip(found.peer.as_ref());
         let multiple = both.map(|(ours, peer)| ours.kl.mean.value / peer.kl.mean.value);
-        let below = both.map(|(ours, peer)| match peer.top1.value - ours.top1.value {
-            below if below <= 0.0 => 0.0,
-            below => below / peer.top1.error,
-        });
+        let above = found.over_peer.map(|excess| errors(excess.value, excess.error));
+        let below = both.map(|(ours, peer)| errors(peer.top1.value - ours.top1.value, peer.top1.error));
         let rules = [
             at_most("kl_by_peer", self.kl_by_peer, multiple),
+            at_most("kl_errors_above_peer", self.kl_errors_above_peer, above),
             at_most("top1_errors_below_peer", self.top1_errors_below_peer, below),
         ];
         rules.into_iter().flatten().collect()
@@ -150,6 +151,11 @@ impl Gate {
         ];
         rules.into_iter().flatten().collect()
     }
+}
+
+/// How many standard errors a difference to our disadvantage is; 0 for one to our advantage.
+fn errors(difference: f64, error: f64) -> f64 {
+    if difference <= 0.0 { 0.0 } else { difference / error }
 }
 
 /// The largest mean divergence of all depths.
@@ -195,7 +201,7 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accuracy::Point;
+    use crate::accuracy::{Estimate, Point};
 
     /// 100 positions of divergence `kl`; `same` of them with the same best token.
     fn comparison(kl: f64, same: usize) -> Comparison {
@@ -213,8 +219,13 @@ mod tests {
         Found {
             parties: Vec::new(),
             vocab_size: 100,
-            ours: vec![ours],
+            ours: vec![ours.clone()],
             references: Vec::new(),
+            over_peer: peer.as_ref().map(|peer| Estimate {
+                value: ours.kl.mean.value - peer.kl.mean.value,
+                error: 1e-3,
+                interval: None,
+            }),
             peer,
             from_peer: None,
             peer_floor: None,
@@ -266,6 +277,21 @@ mod tests {
             ["top1_errors_below_peer"]
         );
         assert_eq!(changed(|gate| gate.ways_kl = Some(9e-6)), ["ways_kl"]);
+    }
+
+    #[test]
+    fn a_difference_counts_in_standard_errors() {
+        let gate = Gate {
+            kl_errors_above_peer: Some(1.0),
+            ..Gate::default()
+        };
+        let broken = |ours| {
+            gate.judge(&found(comparison(ours, 90), Some(comparison(0.01, 90))))
+                .broken()
+        };
+        assert_eq!(broken(0.0109), [""; 0]);
+        assert_eq!(broken(0.005), [""; 0]);
+        assert_eq!(broken(0.0111), ["kl_errors_above_peer"]);
     }
 
     #[test]

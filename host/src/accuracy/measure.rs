@@ -3,7 +3,7 @@
 use super::base_file::rounded;
 use super::distribution::{Distribution, Point};
 use super::source::{Predictor, Recorded, Source, Way};
-use super::summary::Comparison;
+use super::summary::{Comparison, Estimate};
 use super::{AccuracyError, AtDepth, Found, Options, Result, Text, Writing};
 use crate::engine::EngineError;
 
@@ -158,6 +158,10 @@ impl Pairs {
                 .collect(),
             references: others.filter_map(|(other, pair)| of(main, &other.name, pair)).collect(),
             peer: of(main, peer, &self.peer),
+            over_peer: parties
+                .peer
+                .as_ref()
+                .map(|_| Estimate::excess(&self.ours[0].windows, &self.peer.windows)),
             from_peer: of(peer, ours, &self.from_peer),
             peer_floor: of(main, &format!("{main} in 16 bits"), &self.floor),
             ways: Vec::new(),

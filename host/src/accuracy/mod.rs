@@ -144,6 +144,8 @@ pub struct Found {
     pub references: Vec<Comparison>,
     /// llama.cpp from the first reference.
     pub peer: Option<Comparison>,
+    /// By how much our divergence from the first reference exceeds llama.cpp's, position by position.
+    pub over_peer: Option<Estimate>,
     /// The engine that is measured, from llama.cpp.
     pub from_peer: Option<Comparison>,
     /// The first reference as llama.cpp's file would have it, from the first reference: below this divergence, what is

@@ -115,6 +115,16 @@ fn by_position(windows: &[Vec<Point>], first: usize) -> Vec<(usize, f64)> {
 }
 
 impl Estimate {
+    /// By how much the divergences of `candidate` exceed those of `other`, both from the same base over the same text.
+    pub fn excess(candidate: &[Vec<Point>], other: &[Vec<Point>]) -> Self {
+        let difference = |(&a, &b): (&Point, &Point)| Point { kl: a.kl - b.kl, ..a };
+        let windows = candidate.iter().zip(other);
+        let windows: Vec<Vec<Point>> = windows
+            .map(|(a, b)| a.iter().zip(b).map(difference).collect())
+            .collect();
+        Self::of(&windows, &|point| point.kl)
+    }
+
     /// The mean of `value` over all points.
     fn of(windows: &[Vec<Point>], value: &dyn Fn(&Point) -> f64) -> Self {
         // A window as its sum and its count: resampling needs no more.
@@ -203,6 +213,18 @@ mod tests {
         let alone = of(&[vec![0.0, 1.0, 2.0, 3.0]]).kl.mean;
         assert_eq!(alone.interval, None);
         assert!((alone.error - 5f64.sqrt() / 4.0).abs() < 1e-12, "{alone:?}");
+    }
+
+    #[test]
+    fn an_excess_is_that_of_pairs() {
+        let points = |kls: [f64; 2]| kls.map(point).to_vec();
+        let a = [points([0.5, 1.0]), points([5.0, 7.0])];
+        let b = [points([0.25, 0.75]), points([4.75, 6.75])];
+        let excess = Estimate::excess(&a, &b);
+        assert_eq!(
+            (excess.value, excess.error, excess.interval),
+            (0.25, 0.0, Some([0.25; 2]))
+        );
     }
 
     #[test]

@@ -20,10 +20,11 @@ const HEADINGS: [&str; 10] = [
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let found = &self.found;
+        let (windows, positions) = found.ours.first().map_or((0, 0), |ours| (ours.windows, ours.positions));
+        let (title, text, window) = (&self.model.title, &self.text, self.window);
         writeln!(
             f,
-            "{}, {}, windows of {} tokens",
-            self.model.title, self.text, self.window
+            "{title}, {text}: {windows} windows of {window} tokens, {positions} positions scored"
         )?;
         for (name, description) in &found.parties {
             writeln!(f, "  {name}: {description}")?;
@@ -42,6 +43,13 @@ impl Display for Report {
                 .map(|pair| row(&format!("{} ‖ {}", pair.base, pair.candidate), pair))
                 .collect(),
         )?;
+        if let Some(excess) = &found.over_peer {
+            writeln!(
+                f,
+                "\nKL mean of ours over llama.cpp's: {:.2e} ± {:.1e}",
+                excess.value, excess.error
+            )?;
+        }
         depths(f, "as a prompt ‖ one by one", &found.ways)?;
         depths(f, "behind a filled cache", &found.depths)?;
         found.writing.iter().try_for_each(|writing| writing.fmt(f))?;
