@@ -97,6 +97,10 @@ impl Backend for Faulty {
         self.device.download(address, bytes)
     }
 
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        self.device.copy(from, to, bytes)
+    }
+
     fn run(&self, launches: &[PreparedLaunch]) -> Result<()> {
         let mut fault = self.fault.borrow_mut();
         for launch in launches {

@@ -176,13 +176,10 @@ fn a_window_off_by_one_is_caught() {
             }
         })
     };
-    let (right, wrong) = (with(24), with(25));
-    let sound = found(&model, &right, &model.gguf, &right, Emulated::default());
-    assert!(judged("a window of 24", &sound).passed);
-    caught(
-        "a window of 25 instead of 24",
-        &found(&model, &right, &model.gguf, &wrong, Emulated::default()),
-    );
+    let (right, wrong) = (with(12), with(13));
+    let measured = |spec| found(&model, &right, (&model.gguf, spec, Emulated::default()), WINDOW);
+    assert!(judged("a window of 12", &measured(&right)).passed);
+    caught("a window of 13 instead of 12", &measured(&wrong));
 }
 
 #[test]
@@ -204,6 +201,7 @@ fn exchanged_activation_parts_are_caught() {
     on_device(
         "activation bytes exchanged",
         Box::new(ExchangedParts::new(LAYERS, 3, 0)),
+        WINDOW,
     );
 }
 
