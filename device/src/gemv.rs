@@ -29,7 +29,7 @@ pub struct Extra {
     pub bias: DevicePtr<f32>,
     /// Bytes from one expert's matrix to the next.
     pub expert_bytes: u64,
-    /// Floats from one rank's x to the next, a multiple of 4; 0: all ranks share one.
+    /// From one rank's x to the next, floats (a multiple of 4) or bytes of records; 0: all ranks share one.
     pub x_stride: u32,
     /// 1: a scale for each expert; 0: one for all.
     pub scale_stride: u32,
@@ -48,7 +48,7 @@ impl Extra {
 
     /// The expert of rank `rank`. Called after the wait.
     #[inline(always)]
-    unsafe fn expert(&self, rank: usize) -> usize {
+    pub(crate) unsafe fn expert(&self, rank: usize) -> usize {
         if self.ids.is_null() {
             return 0;
         }
@@ -58,7 +58,7 @@ impl Extra {
 
     /// The factor of an expert's results.
     #[inline(always)]
-    unsafe fn factor(&self, expert: usize) -> f32 {
+    pub(crate) unsafe fn factor(&self, expert: usize) -> f32 {
         if self.scale.is_null() {
             return 1.0;
         }
@@ -68,7 +68,7 @@ impl Extra {
 
     /// What is added to row `r`.
     #[inline(always)]
-    unsafe fn term(&self, r: u32) -> f32 {
+    pub(crate) unsafe fn term(&self, r: u32) -> f32 {
         if self.bias.is_null() {
             return 0.0;
         }
@@ -262,6 +262,23 @@ mod host {
         Ok((LaunchConfig::new(grid, THREADS).pdl(true), rows, columns))
     }
 
+    impl Extra {
+        /// Checks that `ranks` may be launched, whose x lie a multiple of `unit` apart.
+        ///
+        /// # Errors
+        /// No ranks or more than a grid has rows, more than one without ids, or another distance.
+        pub(crate) fn check_ranks(&self, kernel: &'static str, ranks: u32, unit: u32) -> Result<(), ShapeError> {
+            let refuse = |rule| Err(ShapeError::new(kernel, rule));
+            if !(1..=65_535).contains(&ranks) || (ranks > 1 && self.ids.is_null()) {
+                return refuse(format!("{ranks} ranks; it takes 1 to 65535, and ids for more than 1"));
+            }
+            if !self.x_stride.is_multiple_of(unit) {
+                return refuse(format!("ranks {} apart; it takes multiples of {unit}", self.x_stride));
+            }
+            Ok(())
+        }
+    }
+
     /// `y = W·x` with W of type `ty` as in the file and x as plain floats, on at most `max_blocks` blocks of threads.
     ///
     /// # Errors
@@ -286,17 +303,7 @@ mod host {
         let refuse = |rule| ShapeError::new("gemv", rule);
         let kernel = super::prepare_of(ty);
         let prepare = kernel.ok_or_else(|| refuse(format!("weights of type {ty}, which has no kernel")))?;
-        if !(1..=65_535).contains(&ranks) || (ranks > 1 && extra.ids.is_null()) {
-            return Err(refuse(format!(
-                "{ranks} ranks; it takes 1 to 65535, and ids for more than 1"
-            )));
-        }
-        if !extra.x_stride.is_multiple_of(4) {
-            return Err(refuse(format!(
-                "ranks {} floats apart; it takes multiples of 4",
-                extra.x_stride
-            )));
-        }
+        extra.check_ranks("gemv", ranks, 4)?;
         let (config, rows, columns) = config(shape, ty.block_len() as u32, max_blocks)?;
         let config = LaunchConfig {
             grid: [config.grid[0], ranks, 1],

@@ -106,7 +106,7 @@ fn quad_max(v: f32) -> f32 {
 
 /// Eight values from `column` on; zeros past the vector's end.
 #[inline(always)]
-unsafe fn eight(x: *const f32, column: u32, columns: u32) -> [f32; 8] {
+pub(crate) unsafe fn eight(x: *const f32, column: u32, columns: u32) -> [f32; 8] {
     if column >= columns {
         return [0.0; 8];
     }

@@ -1,11 +1,17 @@
 //! The bend of a gated feed-forward network.
 //!
-//! **Computes** `out[i] = f(gate[i])·up[i]` for i < n in f32, f one of [`Activation`]. `out` may be `gate` or `up`.
+//! **Computes** `out[i] = f(gate[i])·up[i]` for i < n in f32, f one of [`Activation`]. `out` may be `gate` or `up`. Or, for
+//! `ranks` vectors of `width` values each, the same as 16-bit records ([`Wide`]).
 //!
-//! **Moves** 12 bytes a value. **Shape of work**: a thread takes every grid-th value.
+//! **Moves** 12 bytes a value, with records 10¼. **Shape of work**: a thread takes every grid-th value; of records, a warp
+//! makes one, eight columns a lane, grid y is the rank.
 //!
-//! **Launch**: [`launch`]; PDL allowed.
+//! **Launch**: [`launch`], [`launch_wide`]; PDL allowed.
 
+use crate::gemv::rank_stride;
+use crate::layout::activation::Wide;
+use crate::norm::eight;
+use crate::tile::Split;
 use cuda_std::prelude::*;
 
 /// What bends the gate.
@@ -49,10 +55,31 @@ pub unsafe fn general_gated(gate: *const f32, up: *const f32, out: *mut f32, n: 
     }
 }
 
+/// Gated activation of ranks of values, to 16-bit activations.
+///
+/// # Safety
+/// The launch is one of [`launch_wide`]: gate and up have each rank's values, [`rank_stride`] apart, out its records.
+#[kernel(pdl)]
+pub unsafe fn general_gated_wide(gate: *const f32, up: *const f32, out: *mut u8, width: u32, activation: u32) {
+    let (lane, record, rank) = (thread::thread_idx_x(), thread::block_idx_x(), thread::block_idx_y());
+    pdl::launch_dependents();
+    pdl::wait();
+    let (column, first) = (256 * record + 8 * lane, (rank * rank_stride(width)) as usize);
+    // SAFETY: the rank and the record exist.
+    unsafe {
+        let (mut v, u) = (eight(gate.add(first), column, width), eight(up.add(first), column, width));
+        unroll!(for K in 0..8 {
+            v[K] = bent(v[K], activation) * u[K];
+        });
+        let number = (rank * thread::grid_dim_x() + record) as usize;
+        Split::new(v).store(out.add(number * Wide::BYTES), lane);
+    }
+}
+
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
-    use super::{Activation, general_gated};
-    use crate::shape::{ShapeError, count};
+    use super::{Activation, general_gated, general_gated_wide};
+    use crate::shape::{ShapeError, count, multiple};
     use cuda_std::DevicePtr;
     use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 
@@ -75,6 +102,26 @@ mod host {
         Ok(general_gated::prepare(config, gate, up, out, n, activation as u32))
     }
 
+    /// The launch for `ranks` vectors of `width` values each, as records: every rank's begin where the last one's end.
+    ///
+    /// # Errors
+    /// A width that is no multiple of 32, no ranks or more than a grid has rows.
+    pub fn launch_wide(
+        gate: DevicePtr<f32>,
+        up: DevicePtr<f32>,
+        out: DevicePtr<u8>,
+        (ranks, width): (u32, usize),
+        activation: Activation,
+    ) -> Result<PreparedLaunch, ShapeError> {
+        let width = multiple("general_gated_wide", width, 32)?;
+        if !(1..=65_535).contains(&ranks) {
+            let rule = format!("{ranks} ranks; it takes 1 to 65535");
+            return Err(ShapeError::new("general_gated_wide", rule));
+        }
+        let config = LaunchConfig::shaped([width.div_ceil(256), ranks, 1], [32, 1, 1]).pdl(true);
+        Ok(general_gated_wide::prepare(config, gate, up, out, width, activation as u32))
+    }
+
     /// One value in f64.
     pub fn reference(gate: f32, up: f32, activation: Activation) -> f64 {
         let x = f64::from(gate);
@@ -90,4 +137,4 @@ mod host {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{launch, reference};
+pub use host::{launch, launch_wide, reference};

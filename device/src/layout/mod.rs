@@ -8,18 +8,24 @@
 //! | layout | group | used by |
 //! |---|---|---|
 //! | [`Q4KTile`], [`Q5KTile`], [`Q6KTile`] | 16 rows, one tile per 256 columns | tensor-core matrix × vector |
+//! | [`Q2KTile`], [`Q3KTile`], [`Iq4XsTile`] | the same | as above |
 //! | [`Q4_0Tile`], [`Q4_1Tile`], [`Q5_0Tile`], [`Q5_1Tile`], [`Q8_0Tile`] | the same; the last tile of a row may be filled with zeros | as above |
+//! | [`Iq4NlTile`], [`Mxfp4Tile`], [`Nvfp4Tile`] | as those | as above |
 //! | [`Q4KRow`] | 1 row, quants and headers apart | dp4a matrix × vector |
 //! | [`Q6KRow`] | 8 rows, the parts of a block apart | dp4a matrix × vector |
 //!
-//! [`activation`] holds the two forms of a quantised activation vector.
+//! [`TileForm`] finds the tiles of a type at run time. [`activation`] holds the two forms of a quantised activation vector.
 //!
 //! Everything here is plain arithmetic on byte slices without allocation, so that a loader can pack row groups from
 //! many threads ([`pack_group`]) straight into its staging memory.
 
 pub mod activation;
 mod bytes;
+mod code_tile;
+mod codes;
+mod form;
 mod nibbles;
+mod nvfp4_tile;
 mod q4k_row;
 mod q4k_tile;
 mod q5k_tile;
@@ -27,7 +33,11 @@ mod q6k_row;
 mod q6k_tile;
 mod q8_0_tile;
 mod small_tile;
+mod two_bit_tile;
 
+pub use code_tile::{Iq4NlTile, Iq4XsTile, Mxfp4Tile};
+pub use form::TileForm;
+pub use nvfp4_tile::Nvfp4Tile;
 pub use q4k_row::Q4KRow;
 pub use q4k_tile::Q4KTile;
 pub use q5k_tile::Q5KTile;
@@ -35,6 +45,7 @@ pub use q6k_row::Q6KRow;
 pub use q6k_tile::Q6KTile;
 pub use q8_0_tile::Q8_0Tile;
 pub use small_tile::{Q4_0Tile, Q4_1Tile, Q5_0Tile, Q5_1Tile, SmallTile};
+pub use two_bit_tile::{Q2KTile, Q3KTile};
 
 use core::fmt;
 

@@ -60,7 +60,7 @@ fn register(row: usize, half: usize, t: usize) -> usize {
 }
 
 /// Calls `f(a, u, register offset, first column)` for every group of 4 columns of `row`.
-fn each_register(row: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
+pub(super) fn each_register(row: usize, mut f: impl FnMut(usize, usize, usize, usize)) {
     for i in 0..64 {
         let (a, u, half, t) = (i / 16, i / 8 % 2, i / 4 % 2, i % 4);
         f(a, u, register(row, half, t), 16 * sub_block(a, 2 * u + half) + 4 * t);

@@ -31,6 +31,12 @@ proptest! {
         round_trip::<Q5_0Tile>(rows, blocks, seed);
         round_trip::<Q5_1Tile>(rows, blocks, seed);
         round_trip::<Q8_0Tile>(rows, blocks, seed);
+        round_trip::<Q2KTile>(rows, blocks, seed);
+        round_trip::<Q3KTile>(rows, blocks, seed);
+        round_trip::<Iq4NlTile>(rows, blocks, seed);
+        round_trip::<Iq4XsTile>(rows, blocks, seed);
+        round_trip::<Mxfp4Tile>(rows, blocks, seed);
+        round_trip::<Nvfp4Tile>(rows, blocks, seed);
     }
 }
 
@@ -65,6 +71,12 @@ fn every_bit_has_one_place() {
     one_bit_for_one::<Q5_0Tile>();
     one_bit_for_one::<Q5_1Tile>();
     one_bit_for_one::<Q8_0Tile>();
+    one_bit_for_one::<Q2KTile>();
+    one_bit_for_one::<Q3KTile>();
+    one_bit_for_one::<Iq4NlTile>();
+    one_bit_for_one::<Iq4XsTile>();
+    one_bit_for_one::<Mxfp4Tile>();
+    one_bit_for_one::<Nvfp4Tile>();
 }
 
 #[test]

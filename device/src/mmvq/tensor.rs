@@ -1,6 +1,7 @@
 //! Matrix × vector on integer tensor cores, weights in tiles.
 //!
-//! **Computes** `y[r] = Σ_c W[r][c]·x[c]` for r < rows. W lies in tiles of 16 rows × 256 columns
+//! **Computes** `y[r] = scale·Σ_c W[r][c]·x[c] + bias[r]` for r < rows, and the same for chosen experts, a rank each
+//! (grid y): rank k takes matrix `ids[k]` of a stack ([`Extra`]). W lies in tiles of 16 rows × 256 columns
 //! (the layouts of [`layout`](crate::layout) with that name; tile (group, b) at `(group·blocks + b)·BYTES`), x as 16-bit records
 //! ([`Wide`]), y is f32.
 //!
@@ -13,12 +14,14 @@
 //! released as soon as they are. Wins over the dp4a form because eight products of the tensor unit replace some two
 //! hundred dp4a a warp: the arithmetic leaves the critical path.
 //!
-//! **Launch**: [`launch`](fn@launch); columns a multiple of the type's block; PDL allowed. y must not be read by launches before this one
+//! **Launch**: [`launch`](fn@launch), [`launch_with`]; columns a multiple of the type's block; PDL allowed. y must not be read by launches before this one
 //! that have not ended.
 
+use crate::gemv::{Extra, rank_stride};
 use crate::layout::activation::Wide;
 use crate::tile::{
-    Activation, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
+    Activation, Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile,
+    Q5_1Tile, Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
 };
 use cuda_std::prelude::*;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -93,30 +96,56 @@ impl Work {
     }
 }
 
+/// What a launch computes: matrix, vector, results; rows, tiles of a row, and how many of them a warp takes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Product {
+    weights: DevicePtr<u8>,
+    x: DevicePtr<u8>,
+    y: DevicePtr<f32>,
+    rows: u32,
+    blocks: u32,
+    rounds: u32,
+    padding: u32,
+}
+
 #[inline(always)]
-unsafe fn multiply<T: Tile>(weights: *const u8, x: *const u8, y: *mut f32, rows: u32, blocks: u32, rounds: u32) {
+unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
     let (id, warps) = (thread::thread_idx_x(), thread::block_dim_x() / 32);
     let (warp, lane) = (id / 32, id % 32);
-    let work = Work {
-        weights,
-        x,
-        groups: rows.div_ceil(16),
-        blocks,
+    let mut work = Work {
+        weights: product.weights.as_ptr(),
+        x: product.x.as_ptr(),
+        groups: product.rows.div_ceil(16),
+        blocks: product.blocks,
         warps,
-        rounds,
+        rounds: product.rounds,
     };
     let mut at = Place {
         group: thread::block_idx_x(),
         round: 0,
     };
+    let known = extra.ids.is_null();
     // SAFETY: the launch has no more blocks than row groups, so the first tile exists.
-    let mut tile: T = unsafe { work.tile(at, warp, lane) };
+    let mut tile: T = if known { unsafe { work.tile(at, warp, lane) } } else { T::zero() };
     pdl::launch_dependents();
-    let mut scales = tile.scales(lane);
     let mut sums = [RowSums::at(0), RowSums::at(RowSums::BYTES)];
     sums[0].clear_absent(warps, id);
     sums[1].clear_absent(warps, id);
     pdl::wait();
+    let rank = thread::block_idx_y() as usize;
+    // SAFETY: the launch's contract: every rank has an expert, an x and results.
+    let (y, factor) = unsafe {
+        let expert = extra.expert(rank);
+        work.weights = work.weights.add(expert * extra.expert_bytes as usize);
+        work.x = work.x.add(rank * extra.x_stride as usize);
+        (product.y.as_mut_ptr().add(rank * rank_stride(product.rows) as usize), extra.factor(expert))
+    };
+    if !known {
+        // SAFETY: as above.
+        tile = unsafe { work.tile(at, warp, lane) };
+    }
+    let mut scales = tile.scales(lane);
     // SAFETY: the launch before this one has written x.
     let mut activation = unsafe { work.activation(0, warp, lane) };
     let mut row_sums = [0f32; 2];
@@ -136,9 +165,9 @@ unsafe fn multiply<T: Tile>(weights: *const u8, x: *const u8, y: *mut f32, rows:
             sums[0].put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, lane);
             thread::sync_threads();
             let row = at.group * 16 + id;
-            if id < 16 && row < rows {
-                // SAFETY: y has `rows` elements.
-                unsafe { global::store(y.add(row as usize), sums[0].total(id)) };
+            if id < 16 && row < product.rows {
+                // SAFETY: y and the bias have `rows` elements.
+                unsafe { global::store(y.add(row as usize), sums[0].total(id) * factor + extra.term(row)) };
             }
             // The other buffer: nobody writes this one again before the next barrier.
             sums = [sums[1], sums[0]];
@@ -157,11 +186,11 @@ macro_rules! kernels {
             $(#[$doc])*
             ///
             /// # Safety
-            /// The launch is one of [`launch`](fn@launch): the pointers cover what the shape says.
+            /// The launch is one of [`launch_with`]: the pointers cover what the shape and `extra` say.
             #[kernel(pdl)]
-            pub unsafe fn $name(weights: *const u8, x: *const u8, y: *mut f32, rows: u32, blocks: u32, rounds: u32) {
+            pub unsafe fn $name(product: Product, extra: Extra) {
                 // SAFETY: the launch's contract.
-                unsafe { multiply::<$tile>(weights, x, y, rows, blocks, rounds) }
+                unsafe { multiply::<$tile>(product, extra) }
             }
         )*
 
@@ -193,20 +222,32 @@ kernels! {
     mmvq_q5_1_tensor = Q5_1Tile, Q5_1;
     /// Matrix × vector, Q8_0 tiles × 16-bit activations, on tensor cores.
     mmvq_q8_0_tensor = Q8_0Tile, Q8_0;
+    /// Matrix × vector, Q2_K tiles × 16-bit activations, on tensor cores.
+    mmvq_q2k_tensor = Q2KTile, Q2_K;
+    /// Matrix × vector, Q3_K tiles × 16-bit activations, on tensor cores.
+    mmvq_q3k_tensor = Q3KTile, Q3_K;
+    /// Matrix × vector, IQ4_NL tiles × 16-bit activations, on tensor cores.
+    mmvq_iq4_nl_tensor = Iq4NlTile, IQ4_NL;
+    /// Matrix × vector, IQ4_XS tiles × 16-bit activations, on tensor cores.
+    mmvq_iq4_xs_tensor = Iq4XsTile, IQ4_XS;
+    /// Matrix × vector, MXFP4 tiles × 16-bit activations, on tensor cores.
+    mmvq_mxfp4_tensor = Mxfp4Tile, MXFP4;
+    /// Matrix × vector, NVFP4 tiles × 16-bit activations, on tensor cores.
+    mmvq_nvfp4_tensor = Nvfp4Tile, NVFP4;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
-    use super::{RowSums, prepare_of};
+    use super::{Extra, Product, RowSums, prepare_of};
     use crate::layout::Shape;
     use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
-    use cuda_std::DevicePtr;
     use cuda_std::launch::{LaunchConfig, PreparedLaunch};
     use sparkinfer_gguf::types::TensorType;
 
-    pub(super) type Prepare =
-        fn(LaunchConfig, DevicePtr<u8>, DevicePtr<u8>, DevicePtr<f32>, u32, u32, u32) -> PreparedLaunch;
+    pub(super) type Prepare = fn(LaunchConfig, Product, Extra) -> PreparedLaunch;
+
+    const KERNEL: &str = "mmvq_tensor";
 
     /// Warps of a block for rows of `tiles` tiles: as few rounds as eight warps allow, shared evenly.
     pub fn warps(tiles: u32) -> u32 {
@@ -218,24 +259,42 @@ mod host {
     /// # Errors
     /// A type that has no tiles, no rows, or columns that are no multiple of the type's block.
     pub fn launch(ty: TensorType, shape: Shape, o: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
-        let kernel = "mmvq_tensor";
-        let refuse = || ShapeError::new(kernel, format!("weights of type {ty}, which has no tiles"));
-        let prepare = prepare_of(ty).ok_or_else(refuse)?;
-        let rows = count(kernel, "rows", shape.rows)?;
-        let tiles = multiple(kernel, shape.columns, ty.block_len())?.div_ceil(256);
+        launch_with(ty, shape, o, max_blocks, Extra::NONE, 1)
+    }
+
+    /// As [`launch`], with what `extra` says, for `ranks` experts: `y` has [`rank_stride`](super::rank_stride) floats for
+    /// each, and each rank's records begin `extra.x_stride` bytes behind the last one's.
+    ///
+    /// # Errors
+    /// As [`launch`]; no ranks or more than a grid has rows, more than one without ids, or records that are not aligned.
+    pub fn launch_with(
+        ty: TensorType,
+        shape: Shape,
+        o: Operands,
+        max_blocks: u32,
+        extra: Extra,
+        ranks: u32,
+    ) -> Result<PreparedLaunch, ShapeError> {
+        let refuse = |rule| ShapeError::new(KERNEL, rule);
+        let kernel = prepare_of(ty);
+        let prepare = kernel.ok_or_else(|| refuse(format!("weights of type {ty}, which has no tiles")))?;
+        extra.check_ranks(KERNEL, ranks, 16)?;
+        let rows = count(KERNEL, "rows", shape.rows)?;
+        let tiles = multiple(KERNEL, shape.columns, ty.block_len())?.div_ceil(256);
         let grid = rows.div_ceil(16).min(max_blocks.max(1));
-        let config = LaunchConfig::new(grid, 32 * warps(tiles))
+        let config = LaunchConfig::shaped([grid, ranks, 1], [32 * warps(tiles), 1, 1])
             .shared(2 * RowSums::BYTES)
             .pdl(true);
-        Ok(prepare(
-            config,
-            o.weights,
-            o.x,
-            o.y,
+        let product = Product {
+            weights: o.weights,
+            x: o.x,
+            y: o.y,
             rows,
-            tiles,
-            tiles.div_ceil(RowSums::WARPS),
-        ))
+            blocks: tiles,
+            rounds: tiles.div_ceil(RowSums::WARPS),
+            padding: 0,
+        };
+        Ok(prepare(config, product, extra))
     }
 
     #[cfg(test)]
@@ -248,4 +307,4 @@ mod host {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{launch, warps};
+pub use host::{launch, launch_with, warps};

@@ -18,21 +18,28 @@
 //! registers would keep blocks of the next launch out.
 
 mod activation;
+mod codes;
 mod nibbles;
+mod nvfp4;
 mod q4k;
 mod q6k;
 mod reduce;
 mod small;
+mod sixteen;
 mod source;
 mod stage;
+mod two_bit;
 
 pub use activation::{Activation, Split};
+pub use codes::{Iq4NlTile, Iq4XsTile, Mxfp4Tile};
+pub use nvfp4::Nvfp4Tile;
 pub use q4k::{KScales, KTile, Q4KTile, Q5KTile};
 pub use q6k::Q6KTile;
 pub use reduce::{RowSums, quad_sum};
 pub use small::{Q4_0Tile, Q4_1Tile, Q5_0Tile, Q5_1Tile, Q8_0Tile, SmallTile};
 pub use source::Source;
 pub use stage::Stage;
+pub use two_bit::{Q2KTile, Q3KTile};
 
 /// A lane's share of 16 rows × 256 columns of weights.
 pub trait Tile: Copy {

@@ -28,7 +28,7 @@ pub type Q5_1Tile = SmallTile<true, true>;
 
 /// `f16·v` of both halves of a word.
 #[inline(always)]
-fn scaled(pair: u32, v: [i32; 2]) -> f32 {
+pub(super) fn scaled(pair: u32, v: [i32; 2]) -> f32 {
     float::fma(half(pair & 0xffff), v[0] as f32, half(pair >> 16) * v[1] as f32)
 }
 

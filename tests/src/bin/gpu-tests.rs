@@ -1,16 +1,19 @@
-//! Runs every kernel case, small models and bad situations on the GPU: `gpu-tests [--seeds N] [--json F] [FILTER]`.
+//! Runs every kernel case, small models and bad situations on the GPU: `gpu-tests [--seeds N] [--json F] [FILTER]`; or
+//! model files: `gpu-tests --models FOLDER`.
 //!
 //! Each case makes random shapes and inputs from a seed, launches the kernel and compares with the f64 reference; models
-//! are compared with the CPU's f32 engine. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
+//! are compared with the CPU's f32 engine. With `--models` only the model files of a folder are tried: the same tokens as
+//! on the CPU. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
 
 use clap::Parser;
 use sparkinfer::cuda::Gpu;
 use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer_device::testing::{Case, cases};
+use sparkinfer_gguf::Gguf;
 use sparkinfer_tests::gpu::GpuMachine;
 use sparkinfer_tests::gpu_situations::{self, Place};
-use sparkinfer_tests::{gpu_models, gpu_runtime, gpu_selftests};
-use std::path::PathBuf;
+use sparkinfer_tests::{cuts, gpu_models, gpu_runtime, gpu_selftests};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs every kernel on the GPU against its f64 reference.
@@ -28,6 +31,9 @@ struct Arguments {
     /// Write all results as JSON
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
+    /// Instead compare the tokens of the model files in this folder with the CPU's
+    #[arg(long, value_name = "FOLDER")]
+    models: Option<PathBuf>,
     /// Run only cases whose names contain this
     filter: Option<String>,
 }
@@ -48,24 +54,10 @@ fn main() -> ExitCode {
     );
     let filter = arguments.filter.clone().unwrap_or_default();
     let mut score = Score::default();
-    for (name, trial) in gpu_runtime::TRIALS.iter().filter(|(name, _)| name.contains(&filter)) {
-        score.note(name, trial(&gpu).map_err(|error| error.to_string()));
+    match &arguments.models {
+        Some(folder) => run_files(folder, &filter, arguments.gpu, &mut score),
+        None => run_cases(&gpu, &arguments, &filter, &mut score),
     }
-    run_selftests(&gpu, &filter, &mut score);
-    for case in cases::all().iter().filter(|case| case.name.contains(&filter)) {
-        let worst = try_seeds(&gpu, case, arguments.seeds);
-        score.note(
-            case.name,
-            worst.map(|worst| format!("{:.1} % of the error allowed", 100.0 * worst)),
-        );
-    }
-    for case in gpu_models::cases() {
-        let name = case.name();
-        if name.contains(&filter) {
-            score.note(&name, run_model(&case, arguments.gpu));
-        }
-    }
-    run_situations(&gpu, &arguments, &filter, &mut score);
     println!("{} passed, {} failed", score.passed, score.failed);
     if let Some(path) = &arguments.json
         && let Err(error) = std::fs::write(path, score.to_json(&gpu))
@@ -78,6 +70,28 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Everything that needs no files.
+fn run_cases(gpu: &Gpu, arguments: &Arguments, filter: &str, score: &mut Score) {
+    for (name, trial) in gpu_runtime::TRIALS.iter().filter(|(name, _)| name.contains(filter)) {
+        score.note(name, trial(gpu).map_err(|error| error.to_string()));
+    }
+    run_selftests(gpu, filter, score);
+    for case in cases::all().iter().filter(|case| case.name.contains(filter)) {
+        let worst = try_seeds(gpu, case, arguments.seeds);
+        score.note(
+            case.name,
+            worst.map(|worst| format!("{:.1} % of the error allowed", 100.0 * worst)),
+        );
+    }
+    for case in gpu_models::cases() {
+        let name = case.name();
+        if name.contains(filter) {
+            score.note(&name, run_model(&case, arguments.gpu));
+        }
+    }
+    run_situations(gpu, arguments, filter, score);
 }
 
 /// Every operation of `cuda_std`, in a module of its own.
@@ -113,6 +127,30 @@ fn run_situations(gpu: &Gpu, arguments: &Arguments, filter: &str, score: &mut Sc
 fn run_model(case: &gpu_models::ModelCase, number: Option<u32>) -> Result<String, String> {
     let device = CudaDevice::open(number).map_err(|error| error.to_string())?;
     gpu_models::run(case, device).map_err(|error| format!("{error:#}"))
+}
+
+/// The model files of a folder; the first of several parts stands for all.
+fn run_files(folder: &Path, filter: &str, number: Option<u32>, score: &mut Score) {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return score.note(&folder.to_string_lossy(), Err(error.to_string())),
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let later_part = name.contains("-of-") && !name.contains("-00001-of-");
+        if name.ends_with(".gguf") && name.contains(filter) && !later_part {
+            score.note(&name, run_file(&path, number).map_err(|error| format!("{error:#}")));
+        }
+    }
+}
+
+/// A model file on a device of its own.
+fn run_file(path: &Path, number: Option<u32>) -> anyhow::Result<String> {
+    let gguf = Gguf::open(path)?;
+    let prompt: Vec<u32> = (0..24).map(|i| (i * i * 7 + 3 * i + 40) % 1000).collect();
+    cuts::same_tokens(&gguf, CudaDevice::open(number)?, &prompt, 32)
 }
 
 /// What passed and what failed.

@@ -5,7 +5,7 @@
 
 use crate::layout::activation::{Narrow, Wide};
 use crate::layout::{
-    Q4_0Tile, Q4_1Tile, Q4KRow, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout,
+    Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KRow, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout,
     pack,
 };
 use crate::mmvq::{Operands, dp4a, reference, tensor};
@@ -124,6 +124,12 @@ pub(super) const CASES: &[Case] = &[
     tensor!("mmvq_q5_0_tensor/704", Q5_0Tile, Q5_0, 704),
     tensor!("mmvq_q5_1_tensor", Q5_1Tile, Q5_1, 0),
     tensor!("mmvq_q8_0_tensor", Q8_0Tile, Q8_0, 0),
+    tensor!("mmvq_q2k_tensor", Q2KTile, Q2_K, 0),
+    tensor!("mmvq_q3k_tensor", Q3KTile, Q3_K, 0),
+    tensor!("mmvq_iq4_nl_tensor", Iq4NlTile, IQ4_NL, 0),
+    tensor!("mmvq_iq4_xs_tensor", Iq4XsTile, IQ4_XS, 0),
+    tensor!("mmvq_mxfp4_tensor", Mxfp4Tile, MXFP4, 0),
+    tensor!("mmvq_nvfp4_tensor", Nvfp4Tile, NVFP4, 0),
     dp4a!("mmvq_q4k_dp4a/any", Q4KRow, Q4_K, 0, dp4a::q4k),
     dp4a!("mmvq_q4k_dp4a_2048", Q4KRow, Q4_K, 2048, dp4a::q4k),
     dp4a!("mmvq_q6k_dp4a/any", Q6KRow, Q6_K, 0, dp4a::q6k),

@@ -46,6 +46,11 @@ tests! {
     mmvq_small_five_tensor: "mmvq_q5_", 12;
     mmvq_q8_0_tensor: "mmvq_q8_0", 16;
     mmvq_q5k_tensor: "mmvq_q5k", 16;
+    mmvq_q2k_tensor: "mmvq_q2k", 16;
+    mmvq_q3k_tensor: "mmvq_q3k", 16;
+    mmvq_iq4_tensor: "mmvq_iq4", 12;
+    mmvq_mxfp4_tensor: "mmvq_mxfp4", 16;
+    mmvq_nvfp4_tensor: "mmvq_nvfp4", 16;
     mmvq_q6k_tensor: "mmvq_q6k_tensor", 16;
     mmvq_q4k_dp4a: "mmvq_q4k_dp4a", 16;
     mmvq_q6k_dp4a: "mmvq_q6k_dp4a", 16;
