@@ -5,8 +5,8 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use cuda_std::launch::{Launcher, PreparedLaunch};
 use sparkinfer::cuda::{Buffer, Gpu, Result, Timer};
-use sparkinfer_device::layout::Shape;
 use sparkinfer_device::layout::activation::Wide;
+use sparkinfer_device::layout::{Shape, TileForm};
 use sparkinfer_device::mmvq::{Operands, tensor};
 use sparkinfer_device::stream;
 use sparkinfer_gguf::TensorType;
@@ -16,7 +16,6 @@ const SHAPE: Shape = Shape {
     rows: 1 << 18,
     columns: 2048,
 };
-const TYPES: [TensorType; 4] = [TensorType::Q4_K, TensorType::Q5_K, TensorType::Q6_K, TensorType::Q8_0];
 /// Blocks and threads of the plain reads, a multiprocessor.
 const READ: [u32; 2] = [2, 1024];
 
@@ -58,7 +57,7 @@ fn products(criterion: &mut Criterion, gpu: &Gpu) -> Result<()> {
     let ones = Wide::quantize(&vec![1.0; SHAPE.columns]);
     let x = Buffer::from_slice(gpu.stream(), &ones)?;
     let y = Buffer::<f32>::zeroed(gpu.stream(), SHAPE.rows)?;
-    for ty in TYPES {
+    for ty in TensorType::all().filter(|ty| TileForm::of(*ty).is_some()) {
         // Tiles are no larger than the file's blocks by more than padding; zeros are sound weights.
         let bytes = SHAPE.rows * SHAPE.columns / ty.block_len() * ty.block_bytes();
         let weights = Buffer::<u8>::zeroed(gpu.stream(), bytes + bytes / 8)?;

@@ -9,9 +9,7 @@
 //!
 //! **Launch**: [`config`]; columns a multiple of 8. PDL allowed: the ids may come from the launch before.
 
-use crate::format::{
-    Bf16, F16, F32, Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
-};
+use crate::format::{self, Format, each_format};
 use cuda_std::prelude::*;
 
 /// Size of a table, and what its values are multiplied with.
@@ -56,16 +54,16 @@ unsafe fn row<F: Format>(data: *const u8, table: Table, tokens: *const u32, out:
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $format:ty, $ty:ident;)*) => {
+    ($($format:ident, $ty:ident: $name:ident $doc:tt, $_:ident $__:tt;)*) => {
         $(
-        $(#[$doc])*
+        #[doc = $doc]
         ///
         /// # Safety
         /// The launch follows [`config`]: the table has its rows, `tokens` one id and `out` one row a token.
         #[kernel(pdl)]
         pub unsafe fn $name(data: *const u8, table: Table, tokens: *const u32, out: *mut f32) {
             // SAFETY: the launch's contract.
-            unsafe { row::<$format>(data, table, tokens, out) }
+            unsafe { row::<format::$format>(data, table, tokens, out) }
         }
         )*
 
@@ -80,42 +78,7 @@ macro_rules! kernels {
     };
 }
 
-kernels! {
-    /// Rows of an F32 table by token id.
-    embed_f32 = F32, F32;
-    /// Rows of an F16 table by token id.
-    embed_f16 = F16, F16;
-    /// Rows of a BF16 table by token id.
-    embed_bf16 = Bf16, BF16;
-    /// Rows of a Q4_0 table by token id.
-    embed_q4_0 = Q4_0, Q4_0;
-    /// Rows of a Q4_1 table by token id.
-    embed_q4_1 = Q4_1, Q4_1;
-    /// Rows of a Q5_0 table by token id.
-    embed_q5_0 = Q5_0, Q5_0;
-    /// Rows of a Q5_1 table by token id.
-    embed_q5_1 = Q5_1, Q5_1;
-    /// Rows of a Q8_0 table by token id.
-    embed_q8_0 = Q8_0, Q8_0;
-    /// Rows of a Q2_K table by token id.
-    embed_q2_k = Q2K, Q2_K;
-    /// Rows of a Q3_K table by token id.
-    embed_q3_k = Q3K, Q3_K;
-    /// Rows of a Q4_K table by token id.
-    embed_q4_k = Q4K, Q4_K;
-    /// Rows of a Q5_K table by token id.
-    embed_q5_k = Q5K, Q5_K;
-    /// Rows of a Q6_K table by token id.
-    embed_q6_k = Q6K, Q6_K;
-    /// Rows of an IQ4_NL table by token id.
-    embed_iq4_nl = Iq4Nl, IQ4_NL;
-    /// Rows of an IQ4_XS table by token id.
-    embed_iq4_xs = Iq4Xs, IQ4_XS;
-    /// Rows of an MXFP4 table by token id.
-    embed_mxfp4 = Mxfp4, MXFP4;
-    /// Rows of an NVFP4 table by token id.
-    embed_nvfp4 = Nvfp4, NVFP4;
-}
+each_format!(kernels);
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {

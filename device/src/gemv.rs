@@ -12,9 +12,7 @@
 //! **Launch**: [`launch`], [`launch_with`]; columns a multiple of the type's block (any number for plain types). PDL
 //! allowed.
 
-use crate::format::{
-    Bf16, F16, F32, Format, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
-};
+use crate::format::{self, Format, each_format};
 use cuda_std::prelude::*;
 
 /// What a product has beside its matrix and vector: chosen experts, a second scale, a bias.
@@ -46,7 +44,7 @@ impl Extra {
         scale_stride: 0,
     };
 
-    /// The expert of rank `rank`. Called after the wait.
+    /// The expert of rank `rank`. Called after the wait where there are ids.
     #[inline(always)]
     pub(crate) unsafe fn expert(&self, rank: usize) -> usize {
         if self.ids.is_null() {
@@ -173,9 +171,9 @@ unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, ro
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $format:ty, $ty:ident;)*) => {
+    ($($format:ident, $ty:ident: $_:ident $__:tt, $name:ident $doc:tt;)*) => {
         $(
-        $(#[$doc])*
+        #[doc = $doc]
         ///
         /// # Safety
         /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values, and what `extra` says
@@ -183,7 +181,7 @@ macro_rules! kernels {
         #[kernel(pdl)]
         pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
             // SAFETY: the launch's contract.
-            unsafe { multiply::<$format>(weights, x, y, rows, columns, extra) }
+            unsafe { multiply::<format::$format>(weights, x, y, rows, columns, extra) }
         }
         )*
 
@@ -198,42 +196,7 @@ macro_rules! kernels {
     };
 }
 
-kernels! {
-    /// Matrix × vector, F32 weights decoded on read.
-    gemv_f32 = F32, F32;
-    /// Matrix × vector, F16 weights decoded on read.
-    gemv_f16 = F16, F16;
-    /// Matrix × vector, BF16 weights decoded on read.
-    gemv_bf16 = Bf16, BF16;
-    /// Matrix × vector, Q4_0 weights decoded on read.
-    gemv_q4_0 = Q4_0, Q4_0;
-    /// Matrix × vector, Q4_1 weights decoded on read.
-    gemv_q4_1 = Q4_1, Q4_1;
-    /// Matrix × vector, Q5_0 weights decoded on read.
-    gemv_q5_0 = Q5_0, Q5_0;
-    /// Matrix × vector, Q5_1 weights decoded on read.
-    gemv_q5_1 = Q5_1, Q5_1;
-    /// Matrix × vector, Q8_0 weights decoded on read.
-    gemv_q8_0 = Q8_0, Q8_0;
-    /// Matrix × vector, Q2_K weights decoded on read.
-    gemv_q2_k = Q2K, Q2_K;
-    /// Matrix × vector, Q3_K weights decoded on read.
-    gemv_q3_k = Q3K, Q3_K;
-    /// Matrix × vector, Q4_K weights decoded on read.
-    gemv_q4_k = Q4K, Q4_K;
-    /// Matrix × vector, Q5_K weights decoded on read.
-    gemv_q5_k = Q5K, Q5_K;
-    /// Matrix × vector, Q6_K weights decoded on read.
-    gemv_q6_k = Q6K, Q6_K;
-    /// Matrix × vector, IQ4_NL weights decoded on read.
-    gemv_iq4_nl = Iq4Nl, IQ4_NL;
-    /// Matrix × vector, IQ4_XS weights decoded on read.
-    gemv_iq4_xs = Iq4Xs, IQ4_XS;
-    /// Matrix × vector, MXFP4 weights decoded on read.
-    gemv_mxfp4 = Mxfp4, MXFP4;
-    /// Matrix × vector, NVFP4 weights decoded on read.
-    gemv_nvfp4 = Nvfp4, NVFP4;
-}
+each_format!(kernels);
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {

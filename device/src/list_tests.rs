@@ -14,7 +14,8 @@ fn sources(folder: &Path, out: &mut Vec<String>) {
     }
 }
 
-/// Kernels of one file above its tests: functions under `#[kernel]`, and the names that a `kernels!` macro of the file gives them.
+/// Kernels of one file above its tests: functions under `#[kernel]`, and the names that a `kernels!` macro of the file gives
+/// them: before `=`, or before what they say of themselves.
 fn kernels(source: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut attribute, mut macro_body) = (false, false);
@@ -32,8 +33,11 @@ fn kernels(source: &str) -> BTreeSet<String> {
                     .map(String::from),
             );
         }
-        macro_body = line == "kernels! {" || macro_body && line != "}";
+        macro_body = line.ends_with("kernels! {") || macro_body && line != "}";
         if let Some((name, _)) = line.split_once(" = ").filter(|_| macro_body && !line.starts_with("//")) {
+            names.insert(name.into());
+        }
+        if let Some((name, _)) = line.split_once(" \"").filter(|_| macro_body && !line.starts_with("//")) {
             names.insert(name.into());
         }
     }

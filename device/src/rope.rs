@@ -2,7 +2,7 @@
 //!
 //! **Computes**, for each head and each pair i of its first `rotary` dims, the rotation of `(a, b)` by the angle
 //! `position·θᵢ`: `(a·cos − b·sin, a·sin + b·cos)·m`. A pair is `(i, i + rotary/2)` (NEOX, `rope_neox`) or `(2i, 2i + 1)`
-//! (NORM, `rope_norm`). θᵢ and m come from a table made on the host ([`Frequencies`]), so that base, partial dims,
+//! (NORM, `rope_norm`). θᵢ and m come from a table made on the host ([`table`]), so that base, partial dims,
 //! per-pair factors, linear scaling and YaRN are data.
 //!
 //! The table holds θᵢ/2π as the sum of two floats. The angle in turns is then formed exactly enough that its fraction is
@@ -14,12 +14,6 @@
 //! **Shape of work**: a thread takes a pair; block x is the head, y the token.
 //!
 //! **Launch**: [`config`]; PDL allowed.
-
-#[cfg(not(target_arch = "nvptx64"))]
-mod frequencies;
-
-#[cfg(not(target_arch = "nvptx64"))]
-pub use frequencies::{Frequencies, Yarn, table};
 
 use cuda_std::prelude::*;
 
@@ -130,7 +124,15 @@ pub unsafe fn rope_norm(x: *mut f32, positions: *const u32, frequencies: *const 
 mod host {
     use super::Heads;
     use crate::shape::{ShapeError, count};
+    use cuda_std::F32x2;
     use cuda_std::launch::LaunchConfig;
+    use std::f64::consts::TAU;
+
+    /// The device's table of frequencies in radians a step: turns a step, each as the sum of two floats.
+    pub fn table(radians: &[f64]) -> Vec<F32x2> {
+        let split = |turns: f64| F32x2([turns as f32, (turns - f64::from(turns as f32)) as f32]);
+        radians.iter().map(|theta| split(theta / TAU)).collect()
+    }
 
     /// The shape of a launch over `count_heads` heads of `tokens` tokens.
     ///
@@ -169,4 +171,24 @@ mod host {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
-pub use host::{config, reference};
+pub use host::{config, reference, table};
+
+#[cfg(test)]
+mod tests {
+    use super::{rotation, table};
+    use crate::testing::radians;
+
+    #[test]
+    fn rotations_are_right_at_long_positions() {
+        let radians = radians(128, 1e6);
+        let mut worst = 0f64;
+        for position in [0u32, 1, 2, 1000, 4095, 32767, 40000, 131071, 1 << 20] {
+            for (pair, theta) in table(&radians).into_iter().zip(&radians) {
+                let (sin, cos) = rotation(position, pair);
+                let (s, c) = (theta * f64::from(position)).sin_cos();
+                worst = worst.max((f64::from(sin) - s).abs()).max((f64::from(cos) - c).abs());
+            }
+        }
+        assert!(worst < 4e-7, "{worst:e}");
+    }
+}

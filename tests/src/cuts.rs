@@ -1,5 +1,6 @@
 //! Real models, cut until a test can afford them, and the comparison of their tokens on two engines.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use anyhow::{Context, Result, ensure};
@@ -119,8 +120,8 @@ impl Cut {
     }
 }
 
-/// Lets the CPU's f32 reference choose `count` tokens behind `prompt`, and checks that the GPU engine on `backend`
-/// chooses the same: behind the reference's tokens, and left alone. Where the reference's two best logits nearly tie,
+/// Lets the CPU's f32 reference choose a token behind each one of `prompt` and then `count` of its own, and checks that the
+/// GPU engine on `backend` chooses the same: behind the same tokens, and left alone behind the prompt. Where the reference's two best logits nearly tie,
 /// its second counts too.
 ///
 /// # Errors
@@ -132,20 +133,26 @@ pub fn same_tokens<B: Backend>(gguf: &Gguf, backend: B, prompt: &[u32], count: u
         kv: KvType::F16,
         ..CpuOptions::reference(context)
     };
-    let choices = Choice::of(&mut CpuEngine::new(gguf, &spec, &options)?, prompt, count)?;
+    let mut reference = CpuEngine::new(gguf, &spec, &options)?;
+    let (tokens, choices) = choose(&mut reference, prompt, count)?;
     let mut gpu = GpuEngine::load(backend, gguf, &spec, context, &mut |_, _| {})?;
-    let ids: Vec<u32> = choices.iter().map(|choice| choice.id).collect();
-    let ties = follow(&mut gpu, prompt, &choices)?;
-    let alone = alone(&mut gpu, prompt, count)?;
-    let same = alone.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+    let ties = follow(&mut gpu, &tokens, &choices)?;
+    let (alone, own) = (alone(&mut gpu, prompt, count)?, &choices[prompt.len() - 1..]);
+    let same = alone
+        .iter()
+        .zip(own)
+        .take_while(|(id, choice)| **id == choice.id)
+        .count();
     ensure!(
-        same == count || choices[same].allows(alone[same]),
-        "alone the device chose {alone:?}, not {ids:?}"
+        same == count || own[same].allows(alone[same]),
+        "alone the device chose {alone:?}, which differs from number {same} on"
     );
-    let distinct = ids.iter().collect::<std::collections::HashSet<_>>().len();
+    let distinct: HashSet<u32> = choices.iter().map(|choice| choice.id).collect();
     Ok(format!(
-        "{}: {count} tokens ({distinct} different ones) as on the CPU, {ties} near ties; {same} alone",
-        gpu.description().device
+        "{}: {} tokens, {} different ones, as on the CPU, {ties} near ties; {same} of {count} alone",
+        gpu.description().device,
+        choices.len(),
+        distinct.len()
     ))
 }
 
@@ -176,31 +183,35 @@ impl Choice {
             near: gap < NEAR_TIE * largest,
         }
     }
-
-    /// Greedy choices behind a prompt.
-    fn of(engine: &mut dyn Engine, prompt: &[u32], count: usize) -> Result<Vec<Self>> {
-        let mut choices = vec![Self::from_logits(engine.prefill(prompt)?)];
-        while choices.len() < count {
-            let last = choices[choices.len() - 1].id;
-            choices.push(Self::from_logits(engine.decode(last)?));
-        }
-        Ok(choices)
-    }
 }
 
-/// Gives the engine the reference's tokens; returns how many times it chose the second of a near tie.
-fn follow(engine: &mut dyn Engine, prompt: &[u32], choices: &[Choice]) -> Result<usize> {
-    let chosen = choices[..choices.len() - 1].iter().map(|choice| choice.id);
-    let tokens: Vec<u32> = prompt.iter().copied().chain(chosen).collect();
+/// The choices behind each token of `prompt` and of the `count` that the engine goes on with, and all of these tokens but
+/// the last.
+fn choose(engine: &mut dyn Engine, prompt: &[u32], count: usize) -> Result<(Vec<u32>, Vec<Choice>)> {
+    let (mut tokens, mut choices) = (prompt.to_vec(), Vec::new());
+    while choices.len() < prompt.len() + count - 1 {
+        let choice = Choice::from_logits(engine.decode(tokens[choices.len()])?);
+        if choices.len() + 1 >= tokens.len() {
+            tokens.push(choice.id);
+        }
+        choices.push(choice);
+    }
+    tokens.truncate(choices.len());
+    Ok((tokens, choices))
+}
+
+/// Gives the engine the same tokens; returns how many times it chose the second of a near tie.
+fn follow(engine: &mut dyn Engine, tokens: &[u32], choices: &[Choice]) -> Result<usize> {
     let mut found = Vec::new();
-    engine.logits_of_all(&tokens, prompt.len() - 1, &mut |_, logits| {
+    engine.logits_of_all(tokens, 0, &mut |_, logits| {
         found.push(Choice::from_logits(logits).id);
         Ok(())
     })?;
     for (step, (id, choice)) in found.iter().zip(choices).enumerate() {
-        ensure!(choice.allows(*id), "step {step}: {id}, not {}", choice.id);
+        ensure!(choice.allows(*id), "behind token {step}: {id}, not {}", choice.id);
     }
-    Ok(found.iter().zip(choices).filter(|(id, choice)| **id != choice.id).count())
+    let differs = |(id, choice): &(&u32, &Choice)| **id != choice.id;
+    Ok(found.iter().zip(choices).filter(differs).count())
 }
 
 /// What the engine chooses by itself.

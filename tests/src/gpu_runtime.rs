@@ -4,7 +4,7 @@ use anyhow::{Result, bail, ensure};
 use cuda_std::launch::{Launcher, PreparedLaunch};
 use cuda_std::{DevicePtr, F32x2};
 use sparkinfer::cuda::{Buffer, Error, Gpu, Graph, Module, Pinned, Staging, bandwidth};
-use sparkinfer_device::rope::{Frequencies, Heads, config, rope_neox};
+use sparkinfer_device::rope::{self, Heads, rope_neox};
 use sparkinfer_device::{stream, testing};
 use std::time::Instant;
 
@@ -38,18 +38,18 @@ impl Chain {
 
     fn new(gpu: &Gpu) -> Result<Self> {
         let start = testing::floats(1, Self::HEADS * Self::DIMS, 1.0);
-        let frequencies = Frequencies::new(Self::DIMS as u32, 1e6);
+        let radians = testing::radians(Self::DIMS, 1e6);
         let stride = (Self::HEADS * Self::DIMS) as u32;
         let heads = Heads {
             rotary: Self::DIMS as u32,
             head_stride: Self::DIMS as u32,
             token_stride: stride,
-            magnitude: frequencies.magnitude(),
+            magnitude: 1.0,
         };
         let x = Buffer::from_slice(gpu.stream(), &start)?;
         let position = Buffer::from_slice(gpu.stream(), &[12_345u32])?;
-        let table = Buffer::from_slice(gpu.stream(), &frequencies.table())?;
-        let shape = config(heads, Self::HEADS, 1)?;
+        let table = Buffer::from_slice(gpu.stream(), &rope::table(&radians))?;
+        let shape = rope::config(heads, Self::HEADS, 1)?;
         let launch = rope_neox::prepare(shape, x.ptr(), position.ptr(), table.ptr(), heads);
         Ok(Self {
             x,

@@ -13,7 +13,8 @@ use sparkinfer_tests::recast::Recast;
 fn check(name: &str) {
     let cut = CUTS.iter().find(|cut| cut.name == name).unwrap();
     let outcome = cut.with(Size::Small, |recast| {
-        same_tokens(&recast.to_gguf()?, Emulated::default(), &[11, 200, 3, 77], 8)
+        let prompt = [11, 200, 3, 77, 150, 42, 9, 231];
+        same_tokens(&recast.to_gguf()?, Emulated::default(), &prompt, 4)
     });
     if let Some(remark) = outcome.unwrap() {
         println!("{name}: {remark}");
@@ -81,7 +82,10 @@ fn same_logits(recast: impl Fn(&mut Recast), options: &CpuOptions, allowed: f32)
     let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
     assert!(largest > 5.0 && got.len() == want.len());
     assert!(error <= allowed * largest, "off by {error} of {largest}");
-    println!("experts of SmolLM2: off by {:.1e} of the largest logit", error / largest);
+    println!(
+        "experts of SmolLM2: off by {:.1e} of the largest logit",
+        error / largest
+    );
 }
 
 /// All 30 layers: two of four equal experts, whose weights add up to 1.
@@ -91,7 +95,7 @@ fn copies_of_a_network_compute_what_it_does() {
         recast.copy_into_experts(4, 2).unwrap();
     };
     same_logits(copies, &CpuOptions::reference(16), 1e-5);
-    same_logits(copies, &CpuOptions::practical(16), 1e-2);
+    same_logits(copies, &CpuOptions::practical(16), 3e-2);
 }
 
 /// All 30 layers: eight experts, an eighth of the network each, all of them used with an eighth of the weight.
@@ -101,5 +105,5 @@ fn parts_of_a_network_add_up_to_it() {
         recast.cut_into_experts(8).unwrap();
     };
     same_logits(parts, &CpuOptions::reference(16), 1e-5);
-    same_logits(parts, &CpuOptions::practical(16), 2e-2);
+    same_logits(parts, &CpuOptions::practical(16), 3e-2);
 }

@@ -1,6 +1,6 @@
 //! Which dims of a head rotate together.
 //!
-//! The angles are data: a table of frequencies ([`Frequencies`](crate::rope::Frequencies)) and a factor of the rotated
+//! The angles are data: a table of frequencies ([`table`](crate::rope::table)) and a factor of the rotated
 //! dims, as for the [`rope`](crate::rope) kernels.
 
 /// Which two dims make a rotating pair.

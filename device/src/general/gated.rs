@@ -67,7 +67,10 @@ pub unsafe fn general_gated_wide(gate: *const f32, up: *const f32, out: *mut u8,
     let (column, first) = (256 * record + 8 * lane, (rank * rank_stride(width)) as usize);
     // SAFETY: the rank and the record exist.
     unsafe {
-        let (mut v, u) = (eight(gate.add(first), column, width), eight(up.add(first), column, width));
+        let (mut v, u) = (
+            eight(gate.add(first), column, width),
+            eight(up.add(first), column, width),
+        );
         unroll!(for K in 0..8 {
             v[K] = bent(v[K], activation) * u[K];
         });
@@ -119,7 +122,14 @@ mod host {
             return Err(ShapeError::new("general_gated_wide", rule));
         }
         let config = LaunchConfig::shaped([width.div_ceil(256), ranks, 1], [32, 1, 1]).pdl(true);
-        Ok(general_gated_wide::prepare(config, gate, up, out, width, activation as u32))
+        Ok(general_gated_wide::prepare(
+            config,
+            gate,
+            up,
+            out,
+            width,
+            activation as u32,
+        ))
     }
 
     /// One value in f64.

@@ -125,26 +125,25 @@ unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
         group: thread::block_idx_x(),
         round: 0,
     };
-    let known = extra.ids.is_null();
-    // SAFETY: the launch has no more blocks than row groups, so the first tile exists.
-    let mut tile: T = if known { unsafe { work.tile(at, warp, lane) } } else { T::zero() };
+    if !extra.ids.is_null() {
+        // The launch before chooses the matrix.
+        pdl::wait();
+    }
+    let rank = thread::block_idx_y() as usize;
+    // SAFETY: the launch's contract: every rank has an expert, an x and results; there are no more blocks than row
+    // groups, so the first tile exists.
+    let (y, factor, mut tile): (_, _, T) = unsafe {
+        let expert = extra.expert(rank);
+        work.weights = work.weights.add(expert * extra.expert_bytes as usize);
+        work.x = work.x.add(rank * extra.x_stride as usize);
+        let y = product.y.as_mut_ptr().add(rank * rank_stride(product.rows) as usize);
+        (y, extra.factor(expert), work.tile(at, warp, lane))
+    };
     pdl::launch_dependents();
     let mut sums = [RowSums::at(0), RowSums::at(RowSums::BYTES)];
     sums[0].clear_absent(warps, id);
     sums[1].clear_absent(warps, id);
     pdl::wait();
-    let rank = thread::block_idx_y() as usize;
-    // SAFETY: the launch's contract: every rank has an expert, an x and results.
-    let (y, factor) = unsafe {
-        let expert = extra.expert(rank);
-        work.weights = work.weights.add(expert * extra.expert_bytes as usize);
-        work.x = work.x.add(rank * extra.x_stride as usize);
-        (product.y.as_mut_ptr().add(rank * rank_stride(product.rows) as usize), extra.factor(expert))
-    };
-    if !known {
-        // SAFETY: as above.
-        tile = unsafe { work.tile(at, warp, lane) };
-    }
     let mut scales = tile.scales(lane);
     // SAFETY: the launch before this one has written x.
     let mut activation = unsafe { work.activation(0, warp, lane) };

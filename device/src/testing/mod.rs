@@ -59,3 +59,11 @@ pub fn floats(seed: u64, n: usize, scale: f32) -> Vec<f32> {
     let mut random = Random::new(seed);
     (0..n).map(|_| scale * random.normal()).collect()
 }
+
+/// Radians a step of the `rotary / 2` pairs of a head: a geometric series.
+pub fn radians(rotary: usize, base: f64) -> Vec<f64> {
+    let pairs = 0..rotary / 2;
+    pairs
+        .map(|pair| base.powf(-2.0 * pair as f64 / rotary as f64))
+        .collect()
+}

@@ -38,7 +38,10 @@ impl Book {
         );
         while i < 8 {
             let (even, odd) = (steps[2 * i] + raised, steps[2 * i + 1] + raised);
-            assert!((even < 0) == (odd < 0), "an even step and the next have different signs");
+            assert!(
+                (even < 0) == (odd < 0),
+                "an even step and the next have different signs"
+            );
             // The sign of the even byte turns the odd one over: it lies here turned over.
             let odd = if even < 0 { !odd } else { odd };
             book.even[i / 4] |= (even as u8 as u32) << (8 * (i % 4));
@@ -91,11 +94,19 @@ impl Codes {
     fn sums(&self, book: Book, x: &Activation, lane: u32) -> [[i32; 2]; 2] {
         let (first, second) = ([x.words[0], x.words[1]], [x.words[2], x.words[3]]);
         let [a, b] = self.operands(book, 0);
-        let c = mma::m16n8k32_s8(b, only(lane, 1, first), mma::m16n8k32_s8(a, only(lane, 0, first), [0; 4]));
+        let c = mma::m16n8k32_s8(
+            b,
+            only(lane, 1, first),
+            mma::m16n8k32_s8(a, only(lane, 0, first), [0; 4]),
+        );
         let [a, b] = self.operands(book, 1);
         let c = mma::m16n8k32_s8(b, only(lane, 3, first), mma::m16n8k32_s8(a, only(lane, 2, first), c));
         let [a, b] = self.operands(book, 2);
-        let e = mma::m16n8k32_s8(b, only(lane, 1, second), mma::m16n8k32_s8(a, only(lane, 0, second), [0; 4]));
+        let e = mma::m16n8k32_s8(
+            b,
+            only(lane, 1, second),
+            mma::m16n8k32_s8(a, only(lane, 0, second), [0; 4]),
+        );
         let [a, b] = self.operands(book, 3);
         let e = mma::m16n8k32_s8(b, only(lane, 3, second), mma::m16n8k32_s8(a, only(lane, 2, second), e));
         [wide(c), wide(e)]

@@ -30,8 +30,16 @@ fn half_e4m3<const K: u32>(word: u32) -> f32 {
 /// One row of the lane: its four scales, and the sums of its four sub-blocks.
 #[inline(always)]
 fn row(scales: u32, v: [i32; 4]) -> f32 {
-    let low = float::fma(half_e4m3::<0>(scales), v[0] as f32, half_e4m3::<1>(scales) * v[1] as f32);
-    let high = float::fma(half_e4m3::<2>(scales), v[2] as f32, half_e4m3::<3>(scales) * v[3] as f32);
+    let low = float::fma(
+        half_e4m3::<0>(scales),
+        v[0] as f32,
+        half_e4m3::<1>(scales) * v[1] as f32,
+    );
+    let high = float::fma(
+        half_e4m3::<2>(scales),
+        v[2] as f32,
+        half_e4m3::<3>(scales) * v[3] as f32,
+    );
     low + high
 }
 

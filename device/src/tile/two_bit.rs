@@ -116,7 +116,10 @@ impl Q3KTile {
     fn sums<const A: usize>(&self, x: &Activation, lane: u32) -> [i32; 2] {
         let mask = 0x0101_0101 << (2 * A);
         let operands = [masked(self.third, mask), masked(self.third, mask << 1)];
-        let ([a, b], [n, m]) = (self.low.sums::<A>(x, lane), sixteen::unsigned_sums(operands, x, A, lane));
+        let ([a, b], [n, m]) = (
+            self.low.sums::<A>(x, lane),
+            sixteen::unsigned_sums(operands, x, A, lane),
+        );
         let shift = 2 * A as u32 + (lane >> 1 & 1);
         [a - (n >> shift << 2), b - (m >> shift << 2)]
     }

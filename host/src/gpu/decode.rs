@@ -8,11 +8,11 @@ use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, Prefetch
 use sparkinfer_device::decode::rope::Pairing;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
+use sparkinfer_gguf::TensorType;
 
 use super::backend::{DeviceError, Result};
 use super::buffers::{BufferSizes, Buffers, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
-use super::matrix::Form;
 use super::plan::Plan;
 use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 
@@ -78,7 +78,7 @@ impl DecodeParts<'_> {
         Matrix {
             tiles: self.at(tiled.offset),
             groups,
-            kind: tile_kind(tiled.form) as u32,
+            kind: tile_kind(tiled.ty) as u32,
         }
     }
 
@@ -273,9 +273,9 @@ pub(super) fn attention_shape(spec: &ModelSpec, attention: &Attention, page_stri
     }
 }
 
-fn tile_kind(form: Form) -> TileKind {
-    match form {
-        Form::Q6KTile => TileKind::Q6K,
+fn tile_kind(ty: TensorType) -> TileKind {
+    match ty {
+        TensorType::Q6_K => TileKind::Q6K,
         _ => TileKind::Q4K,
     }
 }

@@ -1,4 +1,5 @@
-//! Any model as the general kernels take it: matrices as in the file, one operation a launch.
+//! Any model as the general kernels take it: one operation a launch. Matrices lie in tensor-core tiles, those of types
+//! without tiles as in the file; in exact arithmetic all do.
 //!
 //! The mirror of [`ModelSpec`] with a place for every weight; [`plan`] makes the launches. Whatever an architecture has
 //! (biases, second scales, norms behind operations, windows, caps, shared experts) is data here too.
@@ -6,6 +7,7 @@
 mod plan;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use sparkinfer_device::decode::attention::AttentionPlan;
 use sparkinfer_device::gemv::rank_stride;
@@ -18,10 +20,12 @@ use super::weights::WeightMap;
 use crate::model::{Attention, Dense, Linear, ModelSpec, Moe, Operation, Part, Vector};
 
 pub use plan::GeneralParts;
-use plan::WorkSizes;
+use work::WorkSizes;
 
 /// Blocks a multiprocessor over which large launches stride at most.
 const BLOCKS_PER_SM: u32 = 16;
+/// Warps a multiprocessor that multiply tiles at most: what registers leave room for.
+const TILE_WARPS_PER_SM: u32 = 32;
 /// Blocks a multiprocessor that look for the best token.
 const BEST_BLOCKS_PER_SM: u32 = 4;
 
@@ -29,6 +33,7 @@ const BEST_BLOCKS_PER_SM: u32 = 4;
 #[derive(Debug, Clone, PartialEq)]
 struct Product {
     linear: Linear,
+    form: Form,
     offset: u64,
     scale: Option<u64>,
     bias: Option<u64>,
@@ -92,12 +97,43 @@ pub struct GeneralModel {
     output: Product,
 }
 
+/// Where weights are placed, and how.
+struct Placer<'a> {
+    map: &'a mut WeightMap,
+    exact: bool,
+}
+
+impl Placed {
+    /// The products that read the norm before the operation.
+    fn readers(&self) -> Vec<&Product> {
+        match self {
+            Self::Attention(part) => vec![&part.q, &part.k, &part.v],
+            Self::Dense(network) => vec![&network.gate, &network.up],
+            Self::Moe(moe) => {
+                let mut readers = vec![&moe.router, &moe.experts.gate, &moe.experts.up];
+                if let Some((network, gate)) = &moe.shared {
+                    readers.extend([&network.gate, &network.up]);
+                    readers.extend(gate);
+                }
+                readers
+            }
+        }
+    }
+}
+
 impl Product {
-    fn place(linear: &Linear, map: &mut WeightMap) -> Self {
+    /// A matrix of its own kind: in tiles where its type has them, unless the arithmetic is exact.
+    fn place(linear: &Linear, placer: &mut Placer) -> Self {
+        let tiled = Form::tiled(&linear.matrix).filter(|_| !placer.exact);
+        Self::place_as(tiled.unwrap_or(Form::File), linear, placer.map)
+    }
+
+    fn place_as(form: Form, linear: &Linear, map: &mut WeightMap) -> Self {
         let mut vector = |vector: &Option<Vector>| vector.as_ref().map(|vector| map.vector(vector));
         let (scale, bias) = (vector(&linear.scale), vector(&linear.bias));
         Self {
-            offset: map.matrix(&linear.matrix, Form::File),
+            offset: map.matrix(&linear.matrix, form),
+            form,
             scale,
             bias,
             linear: linear.clone(),
@@ -106,83 +142,86 @@ impl Product {
 }
 
 impl Network {
-    fn place(dense: &Dense, map: &mut WeightMap) -> Self {
+    fn place(dense: &Dense, placer: &mut Placer) -> Self {
         Self {
             width: dense.width,
             activation: dense.activation,
-            gate: Product::place(&dense.gate, map),
-            up: Product::place(&dense.up, map),
-            down: Product::place(&dense.down, map),
+            gate: Product::place(&dense.gate, placer),
+            up: Product::place(&dense.up, placer),
+            down: Product::place(&dense.down, placer),
         }
     }
 
-    fn place_experts(moe: &Moe, map: &mut WeightMap) -> Self {
+    fn place_experts(moe: &Moe, placer: &mut Placer) -> Self {
         Self {
             width: moe.width,
             activation: moe.activation,
-            gate: Product::place(&moe.gate, map),
-            up: Product::place(&moe.up, map),
-            down: Product::place(&moe.down, map),
+            gate: Product::place(&moe.gate, placer),
+            up: Product::place(&moe.up, placer),
+            down: Product::place(&moe.down, placer),
         }
     }
 }
 
-fn place_attention(spec: &Attention, cache: usize, map: &mut WeightMap) -> PlacedAttention {
+fn place_attention(spec: &Attention, cache: usize, placer: &mut Placer) -> PlacedAttention {
     PlacedAttention {
-        q: Product::place(&spec.q, map),
-        k: Product::place(&spec.k, map),
-        v: Product::place(&spec.v, map),
-        output: Product::place(&spec.output, map),
-        head_norms: [&spec.q_norm, &spec.k_norm].map(|norm| norm.as_ref().map(|norm| map.vector(norm))),
-        frequencies: place_frequencies(spec, map),
+        q: Product::place(&spec.q, placer),
+        k: Product::place(&spec.k, placer),
+        v: Product::place(&spec.v, placer),
+        output: Product::place(&spec.output, placer),
+        head_norms: [&spec.q_norm, &spec.k_norm].map(|norm| norm.as_ref().map(|norm| placer.map.vector(norm))),
+        frequencies: place_frequencies(spec, placer.map),
         cache,
         spec: spec.clone(),
     }
 }
 
-fn place_moe(spec: &Moe, map: &mut WeightMap) -> PlacedMoe {
+fn place_moe(spec: &Moe, placer: &mut Placer) -> PlacedMoe {
     let shared = spec.shared.as_ref().map(|shared| {
-        let gate = shared.gate.as_ref().map(|gate| Product::place(gate, map));
-        (Network::place(&shared.network, map), gate)
+        let gate = shared.gate.as_ref().map(|gate| Product::place(gate, placer));
+        (Network::place(&shared.network, placer), gate)
     });
     PlacedMoe {
-        router: Product::place(&spec.router, map),
-        experts: Network::place_experts(spec, map),
+        router: Product::place(&spec.router, placer),
+        experts: Network::place_experts(spec, placer),
         shared,
         spec: spec.clone(),
     }
 }
 
-fn place_part(part: &Part, caches: &mut usize, map: &mut WeightMap) -> PlacedPart {
+fn place_part(part: &Part, caches: &mut usize, placer: &mut Placer) -> PlacedPart {
     let operation = match &part.operation {
         Operation::Attention(attention) => {
             *caches += 1;
-            Placed::Attention(Box::new(place_attention(attention, *caches - 1, map)))
+            Placed::Attention(Box::new(place_attention(attention, *caches - 1, placer)))
         }
-        Operation::Dense(dense) => Placed::Dense(Box::new(Network::place(dense, map))),
-        Operation::Moe(moe) => Placed::Moe(Box::new(place_moe(moe, map))),
+        Operation::Dense(dense) => Placed::Dense(Box::new(Network::place(dense, placer))),
+        Operation::Moe(moe) => Placed::Moe(Box::new(place_moe(moe, placer))),
     };
     PlacedPart {
-        norm: map.vector(&part.norm),
+        norm: placer.map.vector(&part.norm),
         operation,
-        post_norm: part.post_norm.as_ref().map(|norm| map.vector(norm)),
+        post_norm: part.post_norm.as_ref().map(|norm| placer.map.vector(norm)),
     }
 }
 
 impl GeneralModel {
     /// Places the weights of `spec` in `map`.
     pub fn describe(spec: &ModelSpec, exact: bool, map: &mut WeightMap) -> Self {
-        let mut caches = 0;
+        let (mut caches, mut placer) = (0, Placer { map, exact });
         let layers = spec.layers.iter().map(|layer| {
-            let parts = layer.parts.iter().map(|part| place_part(part, &mut caches, map));
+            let parts = layer
+                .parts
+                .iter()
+                .map(|part| place_part(part, &mut caches, &mut placer));
             parts.collect()
         });
         Self {
             exact,
             layers: layers.collect(),
-            embedding: Product::place(&spec.embedding.table, map),
+            output: Product::place(&spec.output, &mut placer),
+            embedding: Product::place_as(Form::File, &spec.embedding.table, map),
             output_norm: map.vector(&spec.output_norm),
-            output: Product::place(&spec.output, map),
         }
     }
 

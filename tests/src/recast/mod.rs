@@ -51,7 +51,10 @@ impl<'a> Recast<'a> {
         Ok(Self {
             source: gguf,
             architecture: metadata.require_str("general.architecture")?.to_owned(),
-            metadata: metadata.iter().map(|(key, value)| (key.to_owned(), value.into())).collect(),
+            metadata: metadata
+                .iter()
+                .map(|(key, value)| (key.to_owned(), value.into()))
+                .collect(),
             tensors: pieces.collect(),
         })
     }
@@ -116,7 +119,9 @@ impl<'a> Recast<'a> {
     /// # Errors
     /// The writer's.
     pub fn write_file(&self, path: &Path) -> Result<()> {
-        Ok(self.writer()?.write_file(path, |number, out| out.write_all(self.data(number)))?)
+        Ok(self
+            .writer()?
+            .write_file(path, |number, out| out.write_all(self.data(number)))?)
     }
 
     /// Writes the new file in parts of at most `max_bytes` of tensors, `PREFIX-00001-of-0000N.gguf`.

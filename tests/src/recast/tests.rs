@@ -3,7 +3,7 @@
 use super::*;
 use sparkinfer::bundled;
 use sparkinfer::model::{ModelSpec, Operation};
-use sparkinfer::tokenizer::{EncodeOptions, Tokenizer};
+use sparkinfer::tokenizer::{DecodeOptions, EncodeOptions, Tokenizer};
 
 fn tiny() -> Gguf {
     Gguf::from_bytes(bundled::model().unwrap()).unwrap()
@@ -28,11 +28,11 @@ fn a_shorter_vocabulary_still_has_a_tokenizer() {
         add_special: false,
         parse_special: false,
     };
-    let text = "Once upon a time";
-    let tokens = Tokenizer::from_gguf(&made).unwrap().encode(text, options).unwrap();
+    let (tokenizer, text) = (Tokenizer::from_gguf(&made).unwrap(), "Once upon a time");
+    let tokens = tokenizer.encode(text, options).unwrap();
     let all = Tokenizer::from_gguf(&tiny).unwrap().encode(text, options).unwrap();
-    assert!(tokens.iter().all(|&token| token < 1000) && tokens.len() >= all.len());
-    assert_eq!(tokens[..2], all[..2]);
+    assert!(tokens.iter().all(|&token| token < 1000) && tokens.len() > all.len());
+    assert_eq!(tokenizer.decode(&tokens, DecodeOptions::default()), text);
     assert!(Recast::of(&tiny).unwrap().keep_tokens(5000).is_err());
 }
 
@@ -54,7 +54,10 @@ fn files_and_parts_are_what_is_in_memory() {
     let whole = folder.path().join("whole.gguf");
     recast.write_file(&whole).unwrap();
     recast.write_parts(&folder.path().join("part"), 1 << 20).unwrap();
-    let mut parts: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut parts: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     parts.retain(|path| path != &whole);
     parts.sort();
     assert!(parts.len() > 2);

@@ -70,6 +70,8 @@ fn is_possible(merge: &[u8], known: &HashSet<&[u8]>) -> bool {
     let space = (1..merge.len()).find(|&at| merge[at] == b' ');
     space.is_some_and(|at| {
         let (first, second) = (&merge[..at], &merge[at + 1..]);
-        [first, second, &[first, second].concat()].iter().all(|token| known.contains(*token))
+        [first, second, &[first, second].concat()]
+            .iter()
+            .all(|token| known.contains(*token))
     })
 }

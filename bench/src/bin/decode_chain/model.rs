@@ -11,8 +11,8 @@ use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, Laye
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
 use sparkinfer_device::decode::{StepState, ahead::Ahead, kv, rope::Pairing, rows::Matrix};
 use sparkinfer_device::embed::{self, Table};
-use sparkinfer_device::rope::Frequencies;
-use sparkinfer_device::testing::{floats, q4_k_rows, tiled::Tiled};
+use sparkinfer_device::rope;
+use sparkinfer_device::testing::{floats, q4_k_rows, radians, tiled::Tiled};
 
 pub const COLUMNS: u32 = 2048;
 pub const HEADS: u32 = 32;
@@ -219,7 +219,7 @@ impl Model {
             ],
             counters: Buffer::zeroed(stream, KV_HEADS as usize)?,
             best: Buffer::zeroed(stream, 32 * sms as usize)?,
-            frequencies: Buffer::from_slice(stream, &Frequencies::new(HEAD_DIM, 1e6).table())?,
+            frequencies: Buffer::from_slice(stream, &rope::table(&radians(HEAD_DIM as usize, 1e6)))?,
             table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,
             state: Buffer::zeroed(stream, 1)?,
             ring: Buffer::zeroed(stream, RING as usize)?,

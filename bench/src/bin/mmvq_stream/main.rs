@@ -1,7 +1,7 @@
 //! How close the quantised matrix × vector kernels come to the memory's speed.
 //!
-//! For quantised rows of 2,048 columns: the tensor-core form, for Q4_K and Q6_K the dp4a form too, and a plain streaming read of the same
-//! buffer, interleaved in one process over a sweep of grids; medians and spreads, as a table and as JSON. Before anything
+//! For rows of 2,048 columns of every type: the tensor-core form, the form that decodes on read, for Q4_K and Q6_K the
+//! dp4a form too, and a plain streaming read of the same buffer, interleaved in one process over a sweep of grids; medians and spreads, as a table and as JSON. Before anything
 //! is timed the products are compared with f64. With `--chain` also a sequence of dependent launches as decode has them,
 //! as a graph with and without programmatic dependent launch.
 
@@ -12,10 +12,12 @@ mod workload;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use report::Best;
 use serde_json::{Value, json};
 use sparkinfer::cuda::Gpu;
+use sparkinfer_gguf::types::TensorType;
 use std::path::PathBuf;
-use workload::{FORMATS, Workload};
+use workload::Workload;
 
 /// Measures quantised matrix × vector kernels beside a streaming read.
 #[derive(Parser)]
@@ -26,6 +28,9 @@ struct Options {
     /// Measurements of each setting
     #[arg(long, default_value_t = 9)]
     repeats: usize,
+    /// Only these types, such as Q4_K,Q2_K
+    #[arg(long, value_delimiter = ',')]
+    types: Vec<String>,
     /// Also time chains of dependent launches
     #[arg(long)]
     chain: bool,
@@ -45,9 +50,11 @@ fn main() -> Result<()> {
     }
     let gpu = Gpu::open(None)?;
     let mut results = Vec::new();
-    for format in FORMATS {
-        results.push(one_format(&gpu, &options, format)?);
+    let mut summary = Vec::new();
+    for ty in wanted(&options.types)? {
+        results.push(one_type(&gpu, &options, ty, &mut summary)?);
     }
+    report::print_summary(&summary);
     let device = gpu.context().device();
     let all = json!({
         "gpu": device.name,
@@ -64,12 +71,24 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn one_format(gpu: &Gpu, options: &Options, format: &'static workload::Format) -> Result<Value> {
-    let work = Workload::new(gpu, format, options.rows)?;
+/// The types of these names; all where there are none.
+fn wanted(names: &[String]) -> Result<Vec<TensorType>> {
+    if names.is_empty() {
+        return Ok(workload::types());
+    }
+    let find = |name: &String| match TensorType::from_name(name) {
+        Some(ty) if ty.is_supported() => Ok(ty),
+        _ => bail!("--types {name}: there are no kernels of that type"),
+    };
+    names.iter().map(find).collect()
+}
+
+fn one_type(gpu: &Gpu, options: &Options, ty: TensorType, summary: &mut Vec<Best>) -> Result<Value> {
+    let work = Workload::new(gpu, ty, options.rows)?;
     let errors = work.check(gpu)?;
     let measured = measure::sweep(gpu, &work, options.repeats)?;
-    report::print(format.name, &errors, &measured);
-    let mut result = report::json(format.name, &errors, &measured);
+    summary.extend(report::print(ty.name(), &errors, &measured));
+    let mut result = report::json(ty.name(), &errors, &measured);
     if options.chain {
         let chains = chain::measure(gpu, &work, options.repeats)?;
         report::print_chains(&chains);

@@ -24,23 +24,60 @@ fn best(settings: &[Setting]) -> Vec<&Setting> {
             .filter(move |s| s.name == name)
             .min_by(|a, b| a.median().total_cmp(&b.median()))
     };
-    ["stream", "dp4a", "tensor"].into_iter().filter_map(of).collect()
+    ["stream", "gemv", "dp4a", "tensor"]
+        .into_iter()
+        .filter_map(of)
+        .collect()
 }
 
-/// One line for the best setting of each kernel.
-pub fn print(format: &str, errors: &[(&'static str, f64)], settings: &[Setting]) {
+/// The best setting of a type's kernel.
+pub struct Best {
+    ty: String,
+    kernel: &'static str,
+    bandwidth: f64,
+    /// Share of the streaming read.
+    share: f64,
+}
+
+/// One line for the best setting of each kernel; returns those of products.
+pub fn print(format: &str, errors: &[(&'static str, f64)], settings: &[Setting]) -> Vec<Best> {
     for (kernel, error) in errors {
         println!("{format}, {kernel}: off by {error:.1e} of the results' size against f64");
     }
     println!("| kernel | blocks × threads | GB/s (median) | spread | of streaming |\n|---|---|---|---|---|");
     let best = best(settings);
     let stream = best.first().map_or(f64::NAN, |s| s.bandwidth());
+    let mut products = Vec::new();
     for s in best {
         let (bandwidth, spread) = (s.bandwidth(), 100.0 * s.spread());
-        let share = 100.0 * bandwidth / stream;
+        let share = bandwidth / stream;
         println!(
-            "| {} | {} × {} | {bandwidth:.0} | {spread:.1}% | {share:.1}% |",
-            s.name, s.blocks, s.threads
+            "| {} | {} × {} | {bandwidth:.0} | {spread:.1}% | {:.1}% |",
+            s.name,
+            s.blocks,
+            s.threads,
+            100.0 * share
+        );
+        if s.name != "stream" {
+            products.push(Best {
+                ty: format.to_owned(),
+                kernel: s.name,
+                bandwidth,
+                share,
+            });
+        }
+    }
+    products
+}
+
+/// One line for each kernel of each type.
+pub fn print_summary(all: &[Best]) {
+    println!("\n| type | kernel | GB/s | of streaming |\n|---|---|---|---|");
+    for best in all {
+        let share = 100.0 * best.share;
+        println!(
+            "| {} | {} | {:.0} | {share:.1}% |",
+            best.ty, best.kernel, best.bandwidth
         );
     }
 }

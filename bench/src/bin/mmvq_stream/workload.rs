@@ -3,8 +3,9 @@
 use anyhow::{Context as _, Result, ensure};
 use cuda_std::launch::{Launcher, PreparedLaunch};
 use sparkinfer::cuda::{Buffer, Gpu};
+use sparkinfer_device::gemv;
 use sparkinfer_device::layout::activation::{Narrow, Wide};
-use sparkinfer_device::layout::{Q4KRow, Q4KTile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout, pack};
+use sparkinfer_device::layout::{Q4KRow, Q6KRow, Shape, TileForm, WeightLayout, pack};
 use sparkinfer_device::mmvq::{Operands, dp4a, reference, tensor};
 use sparkinfer_device::shape::ShapeError;
 use sparkinfer_device::testing::{floats, matrix, rms};
@@ -17,44 +18,87 @@ pub const DISTINCT_ROWS: usize = 4096;
 /// Rows that are compared with f64.
 const CHECKED_ROWS: usize = 256;
 
-type Pack = fn(Shape, &[u8]) -> Result<Vec<u8>>;
-type Prepare = fn(Shape, Operands, u32) -> Result<PreparedLaunch, ShapeError>;
-
-/// A weight type with its kernels.
-pub struct Format {
-    pub name: &'static str,
-    ty: TensorType,
-    tensor: (Pack, Prepare),
-    dp4a: Option<(Pack, Prepare)>,
+/// A kind of kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Tiles × 16-bit activations.
+    Tensor,
+    /// Re-packed rows × 8-bit activations.
+    Dp4a,
+    /// Weights as in the file, decoded where they are read, × floats.
+    Gemv,
 }
 
-/// What is measured.
-pub const FORMATS: &[Format] = &[
-    Format {
-        name: "Q4_K",
-        ty: TensorType::Q4_K,
-        tensor: (packed::<Q4KTile>, |s, o, n| tensor::launch(TensorType::Q4_K, s, o, n)),
-        dp4a: Some((packed::<Q4KRow>, dp4a::q4k)),
-    },
-    Format {
-        name: "Q6_K",
-        ty: TensorType::Q6_K,
-        tensor: (packed::<Q6KTile>, |s, o, n| tensor::launch(TensorType::Q6_K, s, o, n)),
-        dp4a: Some((packed::<Q6KRow>, dp4a::q6k)),
-    },
-    Format {
-        name: "Q5_K",
-        ty: TensorType::Q5_K,
-        tensor: (packed::<Q5KTile>, |s, o, n| tensor::launch(TensorType::Q5_K, s, o, n)),
-        dp4a: None,
-    },
-    Format {
-        name: "Q8_0",
-        ty: TensorType::Q8_0,
-        tensor: (packed::<Q8_0Tile>, |s, o, n| tensor::launch(TensorType::Q8_0, s, o, n)),
-        dp4a: None,
-    },
-];
+impl Form {
+    /// The forms that a type has kernels of.
+    fn all(ty: TensorType) -> Vec<Self> {
+        let has = |form: &Self| match form {
+            Self::Tensor => TileForm::of(ty).is_some(),
+            Self::Dp4a => matches!(ty, TensorType::Q4_K | TensorType::Q6_K),
+            Self::Gemv => ty.is_supported(),
+        };
+        [Self::Tensor, Self::Dp4a, Self::Gemv].into_iter().filter(has).collect()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tensor => "tensor",
+            Self::Dp4a => "dp4a",
+            Self::Gemv => "gemv",
+        }
+    }
+
+    /// The matrix as the kernel wants it.
+    fn pack(self, ty: TensorType, shape: Shape, file: &[u8]) -> Result<Vec<u8>> {
+        match (self, TileForm::of(ty)) {
+            (Self::Tensor, Some(tiles)) => {
+                let mut out = vec![0; tiles.packed_bytes(shape)];
+                tiles.pack(shape, file, &mut out)?;
+                Ok(out)
+            }
+            (Self::Dp4a, _) if ty == TensorType::Q4_K => packed::<Q4KRow>(shape, file),
+            (Self::Dp4a, _) => packed::<Q6KRow>(shape, file),
+            _ => Ok(file.to_vec()),
+        }
+    }
+
+    /// The activation as the kernel wants it, and what that stands for.
+    fn activation(self, x: &[f32]) -> (Vec<u8>, Vec<f64>) {
+        match self {
+            Self::Tensor => {
+                let records = Wide::quantize(x);
+                let values = Wide::dequantize(&records, x.len());
+                (records, values)
+            }
+            Self::Dp4a => {
+                let records = Narrow::quantize(x);
+                let values = Narrow::dequantize(&records, x.len());
+                (records, values)
+            }
+            Self::Gemv => {
+                let bytes = x.iter().flat_map(|v| v.to_le_bytes()).collect();
+                (bytes, x.iter().map(|v| f64::from(*v)).collect())
+            }
+        }
+    }
+
+    fn prepare(self, ty: TensorType, shape: Shape, o: Operands, max_blocks: u32) -> Result<PreparedLaunch, ShapeError> {
+        match self {
+            Self::Tensor => tensor::launch(ty, shape, o, max_blocks),
+            Self::Dp4a if ty == TensorType::Q4_K => dp4a::q4k(shape, o, max_blocks),
+            Self::Dp4a => dp4a::q6k(shape, o, max_blocks),
+            Self::Gemv => gemv::launch(ty, shape, o, max_blocks),
+        }
+    }
+}
+
+/// The types that have kernels, those that files use most first.
+pub fn types() -> Vec<TensorType> {
+    let mut types = vec![TensorType::Q4_K, TensorType::Q6_K, TensorType::Q5_K, TensorType::Q8_0];
+    let rest = TensorType::all().filter(|ty| ty.is_supported() && !types.contains(ty));
+    types.extend(rest.collect::<Vec<_>>());
+    types
+}
 
 fn packed<L: WeightLayout>(shape: Shape, file: &[u8]) -> Result<Vec<u8>> {
     let mut out = vec![0; shape.packed_bytes::<L>()];
@@ -65,7 +109,7 @@ fn packed<L: WeightLayout>(shape: Shape, file: &[u8]) -> Result<Vec<u8>> {
 /// One kernel with its matrix and activation in device memory.
 pub struct Product {
     pub name: &'static str,
-    prepare: Prepare,
+    form: Form,
     weights: Buffer<u8>,
     x: Buffer<u8>,
     /// What the first rows must come to.
@@ -76,38 +120,36 @@ pub struct Product {
 pub struct Workload {
     pub shape: Shape,
     pub products: Vec<Product>,
+    ty: TensorType,
     row_bytes: usize,
     y: Buffer<f32>,
 }
 
 impl Workload {
-    /// Makes and uploads a random matrix of `rows` rows in both layouts.
-    pub fn new(gpu: &Gpu, format: &Format, rows: usize) -> Result<Self> {
+    /// Makes and uploads a random matrix of `rows` rows for each of the type's forms.
+    pub fn new(gpu: &Gpu, ty: TensorType, rows: usize) -> Result<Self> {
         let distinct = Shape {
             rows: DISTINCT_ROWS,
             columns: COLUMNS,
         };
-        let weights = matrix(format.ty, 1, distinct.rows * COLUMNS).map_err(anyhow::Error::msg)?;
+        let weights = matrix(ty, 1, distinct.rows * COLUMNS).map_err(anyhow::Error::msg)?;
         let x = floats(2, COLUMNS, 1.0);
-        let product = |name, (pack, prepare): (Pack, Prepare), records: Vec<u8>, values: Vec<f64>| -> Result<Product> {
+        let product = |form: Form| -> Result<Product> {
+            let (activation, values) = form.activation(&x);
+            let packed = form.pack(ty, distinct, &weights.bytes)?;
             Ok(Product {
-                name,
-                prepare,
-                weights: repeated(gpu, &pack(distinct, &weights.bytes)?, rows / DISTINCT_ROWS)?,
-                x: Buffer::from_slice(gpu.stream(), &records)?,
+                name: form.name(),
+                form,
+                weights: repeated(gpu, &packed, rows / DISTINCT_ROWS)?,
+                x: Buffer::from_slice(gpu.stream(), &activation)?,
                 want: reference(&weights.values[..CHECKED_ROWS * COLUMNS], &values),
             })
         };
-        let (wide, narrow) = (Wide::quantize(&x), Narrow::quantize(&x));
-        let (wide_x, narrow_x) = (Wide::dequantize(&wide, COLUMNS), Narrow::dequantize(&narrow, COLUMNS));
-        let mut products = vec![product("tensor", format.tensor, wide, wide_x)?];
-        if let Some(dp4a) = format.dp4a {
-            products.push(product("dp4a", dp4a, narrow, narrow_x)?);
-        }
         Ok(Self {
             shape: Shape { rows, columns: COLUMNS },
-            products,
-            row_bytes: COLUMNS / format.ty.block_len() * format.ty.block_bytes(),
+            products: Form::all(ty).into_iter().map(product).collect::<Result<_>>()?,
+            ty,
+            row_bytes: COLUMNS / ty.block_len() * ty.block_bytes(),
             y: Buffer::zeroed(gpu.stream(), rows)?,
         })
     }
@@ -130,11 +172,8 @@ impl Workload {
             x: product.x.ptr(),
             y: self.y.ptr().add(first),
         };
-        Ok((product.prepare)(
-            Shape { rows, columns: COLUMNS },
-            operands,
-            max_blocks,
-        )?)
+        let shape = Shape { rows, columns: COLUMNS };
+        Ok(product.form.prepare(self.ty, shape, operands, max_blocks)?)
     }
 
     /// Compares the products with f64: the largest error of each, relative to the results' root mean square.

@@ -17,7 +17,7 @@ pub struct AttentionBuffers {
     pub q_norm: DevicePtr<f32>,
     /// Norm weights of a key head, or null.
     pub k_norm: DevicePtr<f32>,
-    /// The frequencies of the rotating pairs: [`Frequencies`](crate::rope::Frequencies).
+    /// The frequencies of the rotating pairs: [`table`](crate::rope::table).
     pub frequencies: DevicePtr<F32x2>,
     /// The step state.
     pub state: DevicePtr<StepState>,

@@ -7,8 +7,8 @@ use crate::decode::attention::{
     AttentionBuffers, AttentionInputs, AttentionOutputs, AttentionPlan, AttentionShape, attention, general::general,
 };
 use crate::decode::{StepState, kv, rope::Pairing};
-use crate::rope::Frequencies;
-use crate::testing::{Case, Machine, Random, floats, within};
+use crate::rope;
+use crate::testing::{Case, Machine, Random, floats, radians, within};
 use cuda_std::launch::PreparedLaunch;
 use cuda_std::{DevicePtr, F32x2};
 
@@ -101,7 +101,7 @@ impl Step {
             qkv: floats(seed, rows * dim, 1.5),
             q_norm: floats(seed + 1, dim, 1.0),
             k_norm: floats(seed + 2, dim, 1.0),
-            frequencies: Frequencies::new(setting.rotated, 1e6).table(),
+            frequencies: rope::table(&radians(setting.rotated as usize, 1e6)),
             keys: setting.pool(&table, seed + 3, |slot, d| kv::key_at(slot, d, setting.head_dim)),
             values: setting.pool(&table, seed + 4, kv::value_at),
             table,

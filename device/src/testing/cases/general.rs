@@ -41,7 +41,10 @@ impl Form {
     /// Vectors of `columns` values as the product reads them, and what they stand for.
     fn vectors(self, x: &[f32], columns: usize) -> (Vec<u8>, Vec<f64>) {
         if self == Self::File {
-            return (bytemuck::cast_slice(x).to_vec(), x.iter().map(|v| f64::from(*v)).collect());
+            return (
+                bytemuck::cast_slice(x).to_vec(),
+                x.iter().map(|v| f64::from(*v)).collect(),
+            );
         }
         let records: Vec<Vec<u8>> = x.chunks_exact(columns).map(Wide::quantize).collect();
         let values = records.iter().flat_map(|records| Wide::dequantize(records, columns));

@@ -8,9 +8,9 @@ use crate::decode::rope::Pairing;
 use crate::decode::rows::TileKind::{Q4K, Q6K};
 use crate::decode::state::{StepState, ring_token};
 use crate::decode::{ahead::Ahead, kv};
-use crate::rope::Frequencies;
+use crate::rope;
 use crate::testing::tiled::{Tiled, normed};
-use crate::testing::{Case, Machine, Random, floats, rms, within};
+use crate::testing::{Case, Machine, Random, floats, radians, rms, within};
 use cuda_std::{DevicePtr, F32x2};
 
 /// Sizes of a small model.
@@ -197,7 +197,7 @@ fn add(x: &mut [f64], y: &[f64], factor: f64) {
 /// Runs one step of `layers` layers from a random residual stream and compares logits and token.
 fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Result<f64, String> {
     let position = Random::new(seed).below(3 * 64 - 1) as u32;
-    let (table, frequencies) = ([2u32, 0, 1], Frequencies::new(HEAD_DIM as u32, 1e6).table());
+    let (table, frequencies) = ([2u32, 0, 1], rope::table(&radians(HEAD_DIM, 1e6)));
     let layers: Vec<Layer> = (0..layers)
         .map(|i| Layer::new(s, 100 * seed + i as u64))
         .collect::<Result<_, _>>()?;

@@ -5,8 +5,8 @@
 
 use crate::layout::activation::{Narrow, Wide};
 use crate::layout::{
-    Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KRow, Q4KTile, Q5_0Tile, Q5_1Tile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout,
-    pack,
+    Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KRow, Q4KTile, Q5_0Tile,
+    Q5_1Tile, Q5KTile, Q6KRow, Q6KTile, Q8_0Tile, Shape, WeightLayout, pack,
 };
 use crate::mmvq::{Operands, dp4a, reference, tensor};
 use crate::shape::ShapeError;

@@ -17,9 +17,9 @@ use crate::prefill::record::Record;
 use crate::prefill::route::{Grouping, choose, group};
 use crate::prefill::router::{RouterBuffers, router};
 use crate::prefill::split::split;
-use crate::rope::Frequencies;
+use crate::rope;
 use crate::testing::tiled::{Tiled, normed};
-use crate::testing::{Case, Machine, Random, floats, rms, within};
+use crate::testing::{Case, Machine, Random, floats, radians, rms, within};
 use cuda_std::launch::PreparedLaunch;
 use cuda_std::{DevicePtr, F32x2};
 
@@ -179,7 +179,7 @@ fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32) -> Result<f64, Str
     let (dim, all) = (head_dim as usize, (setting.heads + 2 * kv_heads) as usize);
     let qkv = floats(seed, count as usize * all * dim, 1.5);
     let norms = [floats(seed + 1, dim, 1.0), floats(seed + 2, dim, 1.0)];
-    let frequencies = Frequencies::new(setting.rotated, 1e6).table();
+    let frequencies = rope::table(&radians(setting.rotated as usize, 1e6));
     let queries = (setting.heads * count) as usize * dim;
     let mut norm = |w: &[f32]| {
         if setting.normed {

@@ -1,24 +1,17 @@
 //! Rotation of random heads at random positions up to 131,072, against f64.
 
-use crate::rope::{Frequencies, Heads, Yarn, config, reference, rope_neox, rope_norm};
-use crate::testing::{Case, Machine, Random, floats, within};
+use crate::rope::{Heads, config, reference, rope_neox, rope_norm, table};
+use crate::testing::{Case, Machine, Random, floats, radians, within};
 
-/// Random frequencies: all that metadata can ask for.
-fn frequencies(random: &mut Random, rotary: u32) -> Frequencies {
-    let mut f = Frequencies::new(rotary, [1e4, 1e6, 5e5][random.below(3)]);
+/// A geometric series, or one whose pairs are stretched as long contexts ask for.
+fn frequencies(random: &mut Random, rotary: u32) -> Vec<f64> {
+    let mut radians = radians(rotary as usize, [1e4, 1e6, 5e5][random.below(3)]);
     if random.below(2) == 0 {
-        f.factors = (0..rotary / 2).map(|i| 1.0 + i as f32 * 0.1).collect();
+        for (pair, theta) in radians.iter_mut().enumerate() {
+            *theta /= 1.0 + pair as f64 * 0.1;
+        }
     }
-    if random.below(2) == 0 {
-        f.scale = 0.25;
-        f.yarn = Some(Yarn {
-            original_context: 32768.0,
-            extrapolation: 1.0,
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-        });
-    }
-    f
+    radians
 }
 
 fn check(machine: &mut dyn Machine, seed: u64, neox: bool) -> Result<f64, String> {
@@ -33,18 +26,18 @@ fn check(machine: &mut dyn Machine, seed: u64, neox: bool) -> Result<f64, String
     } else {
         dims as u32 / 4 * 2
     };
-    let f = frequencies(&mut random, rotary);
+    let radians = frequencies(&mut random, rotary);
     let token_stride = head_count * dims + 8;
     let heads = Heads {
         rotary,
         head_stride: dims as u32,
         token_stride: token_stride as u32,
-        magnitude: f.magnitude(),
+        magnitude: [1.0, 1.138_629_4][random.below(2)],
     };
     let x = floats(seed, tokens * token_stride, 1.0);
     let positions: Vec<u32> = (0..tokens).map(|_| random.below(131_072) as u32).collect();
     let at = machine.upload(&x)?;
-    let (positions_at, table) = (machine.upload(&positions)?, machine.upload(&f.table())?);
+    let (positions_at, table) = (machine.upload(&positions)?, machine.upload(&table(&radians))?);
     let config = config(heads, head_count, tokens).map_err(|e| e.to_string())?;
     let prepare = if neox { rope_neox::prepare } else { rope_norm::prepare };
     machine.run(&prepare(config, at, positions_at, table, heads))?;
@@ -53,7 +46,7 @@ fn check(machine: &mut dyn Machine, seed: u64, neox: bool) -> Result<f64, String
     for (token, position) in positions.iter().enumerate() {
         for head in 0..head_count {
             let from = token * token_stride + head * dims;
-            let rotated = reference(&x[from..from + dims], neox, heads, &f.theta(), *position);
+            let rotated = reference(&x[from..from + dims], neox, heads, &radians, *position);
             want[from..from + dims].copy_from_slice(&rotated);
         }
     }

@@ -3,6 +3,9 @@
 //! The residual stream alternates between two buffers: a norm's launch adds what the last operation left to the one and
 //! writes the sum to the other, so no launch is spent on additions. So the last norm belongs to the body: behind it the
 //! stream is complete.
+//!
+//! A vector is kept as the products that read it want it: as records where those are of tiles, plain where not, both
+//! where both read it.
 
 use std::mem::{swap, take};
 
@@ -12,8 +15,8 @@ use sparkinfer_device::decode::attention::{AttentionBuffers, attention, general:
 use sparkinfer_device::gemv::{self, Extra, rank_stride};
 use sparkinfer_device::general::{best, gated, mix, topk};
 use sparkinfer_device::layout::Shape;
-use sparkinfer_device::mmvq::Operands;
-use sparkinfer_device::norm::{self, Norm, norm_f32};
+use sparkinfer_device::mmvq::{Operands, tensor};
+use sparkinfer_device::norm::{self, Norm, norm_f32, norm_wide, quantize_wide};
 use sparkinfer_device::shape::ShapeError;
 
 use super::super::backend::{DeviceError, Result};
@@ -21,14 +24,14 @@ use super::super::buffers::Buffers;
 use super::super::decode::{DecodePlan, attention_shape};
 use super::super::matrix::Form;
 use super::super::plan::Plan;
+use super::work::{Floats, Vector, Work, WorkSizes, record_bytes};
 use super::{
     BEST_BLOCKS_PER_SM, BLOCKS_PER_SM, GeneralModel, Network, Placed, PlacedAttention, PlacedMoe, PlacedPart, Product,
-    ranked,
+    TILE_WARPS_PER_SM, ranked,
 };
-use crate::model::{Activation, Dense, ModelSpec, Moe, Operation};
+use crate::model::{Activation, ModelSpec};
 
 type Shaped<T> = std::result::Result<T, ShapeError>;
-type Floats = DevicePtr<f32>;
 
 /// What a general plan is made from.
 pub struct GeneralParts<'a> {
@@ -44,136 +47,23 @@ pub struct GeneralParts<'a> {
     pub multiprocessors: u32,
 }
 
-/// Sizes that the path's own buffers follow from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct WorkSizes {
-    /// Width of the residual stream.
-    pub hidden: usize,
-    /// Experts of a layer at most.
-    pub experts: usize,
-    /// Chosen experts of a layer at most; 1 where there are none.
-    pub ranks: usize,
-    /// Inner values of a network, or of all chosen experts, at most.
-    pub inner: usize,
-}
-
-impl WorkSizes {
-    pub(super) fn of(spec: &ModelSpec) -> Self {
-        let sizes = Self {
-            hidden: spec.embedding_length,
-            ranks: 1,
-            ..Self::default()
-        };
-        let parts = spec.layers.iter().flat_map(|layer| &layer.parts);
-        parts.fold(sizes, |sizes, part| match &part.operation {
-            Operation::Attention(_) => sizes,
-            Operation::Dense(dense) => sizes.with_dense(dense),
-            Operation::Moe(moe) => sizes.with_moe(moe),
-        })
-    }
-
-    fn with_dense(mut self, dense: &Dense) -> Self {
-        self.inner = self.inner.max(ranked(1, dense.width));
-        self
-    }
-
-    fn with_moe(mut self, moe: &Moe) -> Self {
-        self.experts = self.experts.max(moe.experts);
-        self.ranks = self.ranks.max(moe.used);
-        self.inner = self.inner.max(ranked(moe.used, moe.width));
-        moe.shared
-            .as_ref()
-            .map_or(self, |shared| self.with_dense(&shared.network))
-    }
-
-    /// Floats of each of [`Work`]'s buffers, in their order.
-    fn parts(&self) -> [usize; 10] {
-        let (hidden, ranks) = (self.hidden, self.ranks);
-        [
-            hidden,
-            ranked(ranks, hidden),
-            hidden,
-            hidden,
-            self.inner,
-            ranks,
-            ranks,
-            hidden,
-            1,
-            hidden,
-        ]
-    }
-
-    /// Floats of all of them: each begins at a multiple of 64.
-    pub(super) fn floats(&self) -> usize {
-        self.parts().iter().map(|floats| floats.next_multiple_of(64)).sum()
-    }
-}
-
-/// The path's own buffers.
-#[derive(Debug, Clone, Copy)]
-struct Work {
-    /// What the last norm gave.
-    normed: Floats,
-    /// What the last operation gave, a rank after the other.
-    results: Floats,
-    /// The sum over experts.
-    mixed: Floats,
-    /// What a norm behind an operation gave.
-    post: Floats,
-    /// The ungated half of a network's inner values.
-    up: Floats,
-    /// Weights of the chosen experts.
-    weights: Floats,
-    /// The chosen experts.
-    ids: DevicePtr<u32>,
-    /// What the shared expert gave.
-    shared: Floats,
-    /// The logit of the shared expert's weight.
-    shared_gate: Floats,
-    /// The buffer that the residual stream alternates with.
-    other: Floats,
-}
-
-impl Work {
-    fn new(at: Floats, sizes: &WorkSizes) -> Self {
-        let mut end = 0;
-        let [
-            normed,
-            results,
-            mixed,
-            post,
-            up,
-            weights,
-            ids,
-            shared,
-            shared_gate,
-            other,
-        ] = sizes.parts().map(|floats| {
-            let start = end;
-            end += floats.next_multiple_of(64);
-            at.add(start)
-        });
-        Self {
-            normed,
-            results,
-            mixed,
-            post,
-            up,
-            weights,
-            ids: ids.cast(),
-            shared,
-            shared_gate,
-            other,
-        }
-    }
-}
-
 /// The experts that a product is made for.
 #[derive(Clone, Copy)]
 struct Ranks {
     count: u32,
-    /// Floats from one rank's input to the next; 0: they share it.
-    x_stride: u32,
+    /// Values of each rank's own input; none: they share one.
+    own: Option<usize>,
+}
+
+impl Ranks {
+    /// What lies between one rank's input and the next, in the units of the form's kernel.
+    fn stride(self, form: Form) -> u32 {
+        let of = |width| match form {
+            Form::File => rank_stride(width as u32),
+            Form::Tiles => record_bytes(width) as u32,
+        };
+        self.own.map_or(0, of)
+    }
 }
 
 /// A plan being made.
@@ -236,7 +126,8 @@ impl Builder<'_> {
             parts.iter().try_for_each(|part| self.part(part))?;
         }
         self.layer = None;
-        self.norm("output_norm", self.parts.model.output_norm)?;
+        let model = self.parts.model;
+        self.norm("output_norm", model.output_norm, &[&model.output])?;
         let body = take(&mut self.plan);
         let candidates = self.head()?;
         let head = take(&mut self.plan);
@@ -280,7 +171,7 @@ impl Builder<'_> {
     }
 
     fn part(&mut self, part: &PlacedPart) -> Shaped<()> {
-        self.norm("norm", part.norm)?;
+        self.norm("norm", part.norm, &part.operation.readers())?;
         let result = match &part.operation {
             Placed::Attention(attention) => self.attention(attention)?,
             Placed::Dense(network) => {
@@ -298,17 +189,41 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The norm of the stream, with what is pending added to it.
-    fn norm(&mut self, name: &'static str, gain: u64) -> Shaped<()> {
-        let pending = self.pending.take();
+    /// The norm of the stream, with what is pending added to it, as `readers` read it.
+    fn norm(&mut self, name: &'static str, gain: u64, readers: &[&Product]) -> Shaped<()> {
+        let reads = |form| readers.iter().any(|product| product.form == form);
+        let (normed, pending) = (self.work.normed, self.pending.take());
         let (r, sum) = pending.map_or((DevicePtr::null(), DevicePtr::null()), |r| (r, self.other));
-        let launch = self.norm_of(self.x, r, gain, sum, self.work.normed)?;
+        let launch = if reads(Form::File) {
+            self.norm_of(self.x, r, gain, sum, normed.floats)?
+        } else {
+            let (shape, gain) = (self.norm_shape(), self.parts.at(gain));
+            norm_wide::prepare(norm::config(shape)?, self.x, r, gain, shape, sum, normed.records)
+        };
         self.push_norm(name, launch);
         if pending.is_some() {
             swap(&mut self.x, &mut self.other);
             self.mark_residual();
         }
+        if reads(Form::File) && reads(Form::Tiles) {
+            self.quantize(normed, self.parts.spec.embedding_length)?;
+        }
         Ok(())
+    }
+
+    /// Makes records of a vector's floats.
+    fn quantize(&mut self, x: Vector, columns: usize) -> Shaped<()> {
+        let config = norm::quantize_config(columns)?;
+        let launch = quantize_wide::prepare(config, x.floats, columns as u32, x.records);
+        self.plan.push("quantize", self.layer, 0, launch);
+        Ok(())
+    }
+
+    fn norm_shape(&self) -> Norm {
+        Norm {
+            columns: self.parts.spec.embedding_length as u32,
+            epsilon: self.parts.spec.norm_eps,
+        }
     }
 
     fn norm_of(
@@ -319,11 +234,7 @@ impl Builder<'_> {
         sum: Floats,
         out: Floats,
     ) -> Shaped<cuda_std::launch::PreparedLaunch> {
-        let shape = Norm {
-            columns: self.parts.spec.embedding_length as u32,
-            epsilon: self.parts.spec.norm_eps,
-        };
-        let gain = self.parts.at(gain);
+        let (shape, gain) = (self.norm_shape(), self.parts.at(gain));
         Ok(norm_f32::prepare(
             norm::config(shape)?,
             x,
@@ -345,7 +256,7 @@ impl Builder<'_> {
         &mut self,
         name: &'static str,
         product: &Product,
-        x: Floats,
+        x: Vector,
         y: Floats,
         ranks: Option<Ranks>,
     ) -> Shaped<()> {
@@ -357,19 +268,28 @@ impl Builder<'_> {
         };
         let operands = Operands {
             weights: parts.at(product.offset),
-            x: x.cast(),
+            x: match product.form {
+                Form::File => x.floats.cast(),
+                Form::Tiles => x.records,
+            },
             y,
         };
         let extra = Extra {
             ids: ranks.map_or(DevicePtr::null(), |_| self.work.ids),
             scale: parts.optional(product.scale),
             bias: parts.optional(product.bias),
-            expert_bytes: Form::File.expert_bytes(matrix) as u64,
-            x_stride: ranks.map_or(0, |ranks| ranks.x_stride),
+            expert_bytes: product.form.expert_bytes(matrix) as u64,
+            x_stride: ranks.map_or(0, |ranks| ranks.stride(product.form)),
             scale_stride: u32::from(linear.scale.as_ref().is_some_and(|scale| scale.len > 1)),
         };
         let count = ranks.map_or(1, |ranks| ranks.count);
-        let launch = gemv::launch_with(matrix.ty, shape, operands, parts.max_blocks(), extra, count)?;
+        let launch = match product.form {
+            Form::File => gemv::launch_with(matrix.ty, shape, operands, parts.max_blocks(), extra, count)?,
+            Form::Tiles => {
+                let blocks = parts.multiprocessors * TILE_WARPS_PER_SM / tensor::warps(shape.tiles() as u32);
+                tensor::launch_with(matrix.ty, shape, operands, blocks, extra, count)?
+            }
+        };
         self.plan
             .push(name, self.layer, u64::from(count) * linear.bytes(), launch);
         Ok(())
@@ -405,25 +325,41 @@ impl Builder<'_> {
         };
         let norms = part.head_norms.iter().flatten().count() * spec.head_dim;
         self.plan.push("attention", self.layer, 4 * norms as u64, launch);
-        self.product("o", &part.output, b.attention, work.results, None)?;
+        let attended = Vector {
+            floats: b.attention,
+            records: work.records,
+        };
+        if part.output.form == Form::Tiles {
+            self.quantize(attended, q)?;
+        }
+        self.product("o", &part.output, attended, work.results, None)?;
         Ok(work.results)
     }
 
     /// A gated network of the normed stream; of chosen experts where `count` says how many.
     fn network(&mut self, network: &Network, count: Option<u32>, out: Floats) -> Shaped<()> {
         let (work, inner) = (self.work, self.parts.buffers.step.h);
-        let stride = rank_stride(network.width as u32);
-        let ranks = |x_stride| count.map(|count| Ranks { count, x_stride });
-        self.product("gate", &network.gate, work.normed, inner, ranks(0))?;
-        self.product("up", &network.up, work.normed, work.up, ranks(0))?;
-        let values = ranked(count.unwrap_or(1) as usize, network.width);
+        let ranks = |own| count.map(|count| Ranks { count, own });
+        self.product("gate", &network.gate, work.normed, inner, ranks(None))?;
+        self.product("up", &network.up, work.normed, work.up, ranks(None))?;
         let bend = match network.activation {
             Activation::Silu => gated::Activation::Silu,
             Activation::GeluTanh => gated::Activation::GeluTanh,
         };
-        let launch = gated::launch(inner, work.up, inner, values, bend, self.parts.max_blocks())?;
+        let (count, width) = (count.unwrap_or(1), network.width);
+        let launch = match network.down.form {
+            Form::File => {
+                let values = ranked(count as usize, width);
+                gated::launch(inner, work.up, inner, values, bend, self.parts.max_blocks())?
+            }
+            Form::Tiles => gated::launch_wide(inner, work.up, work.records, (count, width), bend)?,
+        };
         self.plan.push("gated", self.layer, 0, launch);
-        self.product("down", &network.down, inner, out, ranks(stride))
+        let bent = Vector {
+            floats: inner,
+            records: work.records,
+        };
+        self.product("down", &network.down, bent, out, ranks(Some(width)))
     }
 
     fn experts(&mut self, moe: &PlacedMoe) -> Shaped<Floats> {

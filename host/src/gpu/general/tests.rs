@@ -178,6 +178,37 @@ fn quantised_models() {
     }
 }
 
+/// Tiles where types have them, with rows that end in the middle of one; experts, scales, biases, GELU.
+#[test]
+fn quantised_models_in_tiles() {
+    for (name, mix) in [
+        ("small-qwen3moe", Mix::Nvfp4),
+        ("small-qwen3moe", Mix::Mxfp4Moe),
+        ("small-gemma3", Mix::Q5KM),
+        ("small-qwen2", Mix::Q4KM),
+        ("small-llama", Mix::Q4_0),
+    ] {
+        let options = SynthOptions {
+            preset: Preset::find(name).unwrap(),
+            mix,
+            layers: Some(1),
+            seed: 3,
+            vocabulary: None,
+        };
+        let bytes = Synth::new(&options).and_then(|synth| synth.to_vec()).unwrap();
+        let gguf = Gguf::from_vec(name, bytes).unwrap();
+        check(&gguf, &[5, 300, 17], Arithmetic::Practical, PRACTICAL);
+        let spec = ModelSpec::from_gguf(&gguf).unwrap();
+        let plan = gpu(&gguf, &spec, Arithmetic::Practical);
+        let plan = plan.plan();
+        assert_eq!(
+            plan.body.bytes() + plan.head.bytes() + plan.advance.bytes(),
+            spec.memory(KvType::F16).read_per_token,
+            "{name}"
+        );
+    }
+}
+
 /// Five greedy tokens behind two that are cached and two that are given, sampled on the host or by the engine.
 fn greedy(engine: &mut dyn Engine, on_host: bool) -> Vec<u32> {
     let mut seen = Vec::new();
