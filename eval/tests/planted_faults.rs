@@ -53,6 +53,7 @@ fn found<B: Backend>(model: &Model, expected: &ModelSpec, ours: (&Gguf, &ModelSp
             engine: Box::new(ours),
             way: Way::Decode,
         },
+        variants: Vec::new(),
         peer: None,
     };
     let options = Options {

@@ -39,7 +39,7 @@ pub struct Gate {
     pub top1_errors_below_peer: Option<f64>,
     /// Largest mean KL divergence between the engine's two ways of taking tokens, at any depth.
     pub ways_kl: Option<f64>,
-    /// Largest mean KL divergence at any depth.
+    /// Largest mean KL divergence at any depth, with any type of cache that was measured.
     pub depth_kl: Option<f64>,
     /// Smallest part of what the engine writes by itself that comes before the first difference.
     pub written: Option<f64>,

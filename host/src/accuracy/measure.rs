@@ -13,6 +13,8 @@ pub struct Parties<'e> {
     pub references: Vec<Predictor<'e>>,
     /// What is measured.
     pub ours: Predictor<'e>,
+    /// The same in other configurations, which are measured at depth only.
+    pub variants: Vec<Predictor<'e>>,
     /// llama.cpp.
     pub peer: Option<Recorded>,
 }
@@ -74,9 +76,11 @@ pub fn measure(parties: &mut Parties<'_>, text: &Text, options: &Options, note: 
         note(&format!("depth {depth}"));
         let stretch = Stretch::new(text, depth, options.tokens_at_depth)?;
         let base = stretch.predictions(reference)?;
-        let predictions = stretch.predictions(ours)?;
-        let comparison = stretch.compare(&reference.name, &base, &ours.name, &predictions)?;
-        found.depths.push(AtDepth { depth, comparison });
+        for candidate in std::iter::once(&mut *ours).chain(&mut parties.variants) {
+            let predictions = stretch.predictions(candidate)?;
+            let comparison = stretch.compare(&reference.name, &base, &candidate.name, &predictions)?;
+            found.depths.push(AtDepth { depth, comparison });
+        }
     }
     if options.prompts > 0 && options.written > 0 {
         note("free writing");
@@ -172,7 +176,11 @@ impl Pairs {
 }
 
 fn who(parties: &Parties<'_>) -> Vec<(String, String)> {
-    let engines = parties.references.iter().chain([&parties.ours]);
+    let engines = parties
+        .references
+        .iter()
+        .chain([&parties.ours])
+        .chain(&parties.variants);
     engines
         .map(|party| (party.name.clone(), party.engine.description().device.clone()))
         .collect()

@@ -163,7 +163,7 @@ fn mean_of<'a>(sums: impl Iterator<Item = &'a [f64; 2]>) -> f64 {
 fn resampled(sums: &[[f64; 2]], number: u64) -> f64 {
     let draw = |i: u32| {
         let word = philox4x32([number as u32, i, 0, 0], SEED)[0];
-        &sums[(u64::from(word) * sums.len() as u64 >> 32) as usize]
+        &sums[((u64::from(word) * sums.len() as u64) >> 32) as usize]
     };
     mean_of((0..sums.len() as u32).map(draw))
 }

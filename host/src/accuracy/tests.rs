@@ -4,6 +4,7 @@ use super::base_file::write;
 use super::*;
 use crate::cpu::{CpuEngine, CpuOptions};
 use crate::load::Model;
+use crate::model::KvType;
 use sparkinfer_gguf::Gguf;
 
 const WINDOW: usize = 48;
@@ -50,9 +51,14 @@ fn practical(model: &Model) -> Predictor<'_> {
 }
 
 fn measured(model: &Model, ours: Predictor<'_>, peer: Option<Recorded>) -> Found {
+    let precise = CpuOptions {
+        kv: KvType::F32,
+        ..CpuOptions::practical(128)
+    };
     let mut parties = Parties {
         references: vec![exact(model, "exact"), exact(model, "again")],
         ours,
+        variants: vec![predictor(&model.gguf, model, "f32 cache", &precise)],
         peer,
     };
     measure(&mut parties, &text(model, 2), &options(), &mut |_| {}).unwrap()
@@ -63,6 +69,7 @@ fn the_reference_is_at_no_distance_from_itself() {
     let model = model();
     let found = measured(&model, exact(&model, "ours"), None);
     let rows = found.ways.iter().chain(&found.depths).map(|row| &row.comparison);
+    let rows = rows.filter(|comparison| comparison.candidate != "f32 cache");
     let all: Vec<&Comparison> = found.ours.iter().chain(&found.references).chain(rows).collect();
     assert_eq!(all.len(), 2 + 1 + 2 + 2);
     for comparison in all {
@@ -99,7 +106,17 @@ fn eight_bit_activations_are_near_and_cut_anyhow_the_same() {
         found.ways
     );
     assert!(found.depths.iter().all(|row| row.comparison.kl.mean.value > 0.0));
-    assert_eq!(found.depths[1].comparison.kl_by_position[0].0, 70);
+    let candidates: Vec<(usize, &str)> = found
+        .depths
+        .iter()
+        .map(|row| (row.depth, row.comparison.candidate.as_str()))
+        .collect();
+    assert_eq!(
+        candidates,
+        [(0, "ours"), (0, "f32 cache"), (70, "ours"), (70, "f32 cache")]
+    );
+    assert_ne!(found.depths[2].comparison.kl, found.depths[3].comparison.kl);
+    assert_eq!(found.depths[2].comparison.kl_by_position[0].0, 70);
 }
 
 /// The perplexity of the same windows, computed by what `sparkinfer perplexity` uses.
@@ -168,7 +185,7 @@ fn a_report_can_be_read_and_drawn() {
     for part in [
         "exact ‖ ours",
         "exact ‖ again",
-        "depth 70: KL mean",
+        "depth 70, ours: KL mean",
         "gate: FAILED",
         "NO  kl_mean",
         "free writing",
@@ -194,6 +211,7 @@ fn what_cannot_be_measured_is_refused() {
         let mut parties = Parties {
             references,
             ours,
+            variants: Vec::new(),
             peer: None,
         };
         measure(&mut parties, &text(&model, 1), options, &mut |_| {})

@@ -50,8 +50,8 @@ impl Display for Report {
                 excess.value, excess.error
             )?;
         }
-        depths(f, "as a prompt ‖ one by one", &found.ways)?;
-        depths(f, "behind a filled cache", &found.depths)?;
+        depths(f, "the same engine, from its way of reading prompts", &found.ways)?;
+        depths(f, "behind a filled cache, from the first reference", &found.depths)?;
         found.writing.iter().try_for_each(|writing| writing.fmt(f))?;
         self.verdict.iter().try_for_each(|verdict| verdict.fmt(f))
     }
@@ -98,11 +98,11 @@ fn depths(f: &mut Formatter<'_>, title: &str, rows: &[AtDepth]) -> Result {
     }
     writeln!(f, "\n{title}")?;
     for AtDepth { depth, comparison } in rows {
-        let (kl, count) = (&comparison.kl, comparison.positions);
+        let (candidate, kl, count) = (&comparison.candidate, &comparison.kl, comparison.positions);
         let same = (comparison.top1.value * count as f64).round();
         writeln!(
             f,
-            "  depth {depth}: KL mean {:.2e}, max {:.2e}, the same best token at {same} of {count}",
+            "  depth {depth}, {candidate}: KL mean {:.2e}, max {:.2e}, the same best token at {same} of {count}",
             kl.mean.value, kl.max
         )?;
     }

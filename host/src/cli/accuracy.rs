@@ -131,6 +131,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     let mut parties = Parties {
         references,
         ours,
+        variants: Vec::new(),
         peer: peer.map(|file| Recorded {
             name: "llama.cpp".to_owned(),
             file,
