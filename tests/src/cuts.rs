@@ -44,13 +44,13 @@ pub const CUTS: &[Cut] = &[
     Cut {
         name: "smollm2-cut",
         asset: Some(SMOLLM2),
-        sizes: [[1, 256], [6, 4096]],
+        sizes: [[1, 256], [3, 2048]],
         make: first_layers,
     },
     Cut {
         name: "smollm2-experts",
         asset: Some(SMOLLM2),
-        sizes: [[1, 256], [2, 1024]],
+        sizes: [[1, 256], [1, 1024]],
         make: |recast, layers| {
             first_layers(recast, layers)?;
             recast.copy_into_experts(4, 2).map(|_| ())
@@ -59,7 +59,7 @@ pub const CUTS: &[Cut] = &[
     Cut {
         name: "smollm2-cut-experts",
         asset: Some(SMOLLM2),
-        sizes: [[1, 256], [4, 2048]],
+        sizes: [[1, 256], [2, 1024]],
         make: |recast, layers| {
             first_layers(recast, layers)?;
             recast.cut_into_experts(8).map(|_| ())
@@ -68,13 +68,13 @@ pub const CUTS: &[Cut] = &[
     Cut {
         name: "qwen2-cut",
         asset: Some(QWEN25),
-        sizes: [[1, 256], [1, 2048]],
+        sizes: [[1, 256], [1, 1024]],
         make: first_layers,
     },
     Cut {
         name: "gemma3-cut",
         asset: Some(GEMMA3),
-        sizes: [[2, 256], [2, 4096]],
+        sizes: [[2, 256], [2, 1024]],
         // One layer of each kind, and a window that short texts reach.
         make: |recast, layers| {
             recast.keep_layers(4, layers)?;
@@ -86,7 +86,7 @@ pub const CUTS: &[Cut] = &[
     Cut {
         name: "qwen3-cut",
         asset: None,
-        sizes: [[1, 256], [4, 4096]],
+        sizes: [[1, 256], [2, 1024]],
         make: |recast, layers| {
             first_layers(recast, layers)?;
             recast.keep_first_expert()?.rename("qwen3");

@@ -6,11 +6,14 @@ use super::{
 };
 use sparkinfer_gguf::types::TensorType;
 
+/// [`pack_group`] of one layout.
+type PackGroup = fn(Shape, &[u8], usize, &mut [u8]) -> Result<(), LayoutError>;
+
 /// A [`WeightLayout`] chosen at run time.
 #[derive(Clone, Copy, Debug)]
 pub struct TileForm {
     row_bytes: usize,
-    pack_group: fn(Shape, &[u8], usize, &mut [u8]) -> Result<(), LayoutError>,
+    pack_group: PackGroup,
 }
 
 impl TileForm {
