@@ -51,9 +51,9 @@ pub struct LayerWeights {
 #[derive(Clone, Copy, Debug)]
 pub struct LayerCache {
     /// The pool of keys.
-    pub keys: DevicePtr<u16>,
+    pub keys: DevicePtr<u8>,
     /// The pool of values.
-    pub values: DevicePtr<u16>,
+    pub values: DevicePtr<u8>,
 }
 
 /// Memory that a step works in, the same for all layers.

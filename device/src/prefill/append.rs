@@ -3,19 +3,23 @@
 //! `qkv` is `[token][q | k | v]`, f32. For token i at position p = position + i:
 //!
 //! ```text
-//! queries[i][h] = rope(rms(q_h) ∘ w_q, p) · scale · log₂ e      as hi and lo, f16 each
-//! cache[p] = f16(rope(rms(k) ∘ w_k, p)), f16(v)
+//! queries[i][h] = rope(rms(q_h) ∘ w_q, p) · scale · log₂ e      as hi and lo, 16 bits each
+//! cache[p] = stored(rope(rms(k) ∘ w_k, p)), stored(v)
 //! ```
 //!
-//! (no norm where its weights are null), the cache laid out as [`kv`] says, all hi of the queries before all lo.
+//! (no norm where its weights are null), the cache laid out and its values stored as [`kv`] says; hi and lo of the queries
+//! alternate by pairs of dims ([`query_at`]), in the type that the format's products are made in.
 //!
-//! **Bytes**: `4 · (q + k + v)` read, `4 · q + 2 · (k + v)` written for each token. **Shape of the work**: a warp a head.
+//! **Bytes**: `4 · (q + k + v)` read, `4 · q` and k and v in the format written for each token. **Shape of the work**: a warp a head.
 //!
 //! **Launch**: [`append`].
 
 use crate::decode::attention::AttentionShape;
 use crate::decode::attention::lane::{Pairs, Values};
-use crate::decode::kv;
+use crate::decode::attention::tile::query_at;
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::decode::kv::KvFormat;
+use crate::decode::kv::{self, Bf16, F16, KvType, Q8_0};
 use cuda_std::prelude::*;
 
 /// Warps of a block.
@@ -38,18 +42,11 @@ struct Arguments {
     k_norm: *const f32,
     frequencies: *const F32x2,
     table: *const u32,
-    keys: *mut u16,
-    values: *mut u16,
+    keys: *mut u8,
+    values: *mut u8,
     queries: *mut u16,
     shape: AttentionShape,
     chunk: Chunk,
-}
-
-/// The bits of `x` as f16, and its value.
-#[inline(always)]
-fn rounded(x: f32) -> (u16, f32) {
-    let half = half2::f32_to_f16(x);
-    (half.to_bits(), half2::f16_to_f32(half))
 }
 
 /// The norm of a head, as a factor.
@@ -68,7 +65,7 @@ fn norm_factor<const HD: u32>(pairs: &Pairs<HD>, x: &Values, weight: *const f32,
 /// # Safety
 /// The arguments of a launch that [`append`] prepared.
 #[inline(always)]
-unsafe fn head<const HD: u32>(a: &Arguments) {
+unsafe fn head<T: KvType, const HD: u32>(a: &Arguments) {
     let (lane, warp) = (warp::lane(), thread::thread_idx_x() / 32);
     let (token, head) = (thread::block_idx_x(), thread::block_idx_y() * WARPS + warp);
     let (heads, kv_heads) = (a.shape.heads, a.shape.kv_heads);
@@ -84,15 +81,15 @@ unsafe fn head<const HD: u32>(a: &Arguments) {
     unsafe {
         let place = |first: u32| {
             let page = global::load(a.table.add((position / kv::PAGE_TOKENS) as usize));
-            kv::head_base(page, a.shape.page_stride, head - first, HD)
+            T::FORMAT.head_at(page, a.shape.page_bytes, head - first, HD)
         };
         let slot = position % kv::PAGE_TOKENS;
         if head >= heads + kv_heads {
             let to = a.values.add(place(heads + kv_heads));
             let mut dim = lane;
             while dim < HD {
-                let (bits, _) = rounded(global::load(x.add(dim as usize)));
-                global::store(to.add(kv::value_at(slot, dim)), bits);
+                let stored = T::encode(global::load(x.add(dim as usize)));
+                T::write(to, T::FORMAT.value(slot, dim, HD), dim, stored);
                 dim += 32;
             }
             return;
@@ -102,27 +99,28 @@ unsafe fn head<const HD: u32>(a: &Arguments) {
         if head < heads {
             let factor = norm_factor(&pairs, &v, a.q_norm, a.shape.eps) * a.shape.scale * core::f32::consts::LOG2_E;
             let v = pairs.turn(&v, &pairs.weights(a.q_norm), factor);
-            let to = a
-                .queries
-                .add((token as usize * heads as usize + head as usize) * HD as usize);
-            let low = a.chunk.count as usize * (heads * HD) as usize;
+            let row = token as usize * heads as usize + head as usize;
+            let to = a.queries.add(2 * row * HD as usize);
             pairs.each(&v, |dim, v| {
-                let (bits, value) = rounded(v);
-                global::store(to.add(dim as usize), bits);
-                global::store(to.add(low + dim as usize), rounded(v - value).0);
+                let ([high, low], at) = (T::split(v), query_at(dim) as usize);
+                global::store(to.add(at), high);
+                global::store(to.add(at + 2), low);
             });
         } else {
             let factor = norm_factor(&pairs, &v, a.k_norm, a.shape.eps);
             let v = pairs.turn(&v, &pairs.weights(a.k_norm), factor);
-            let to = a.keys.add(place(heads) + kv::key_at(slot, 0, HD));
-            pairs.each(&v, |dim, v| global::store(to.add(dim as usize), rounded(v).0));
+            let to = a.keys.add(place(heads));
+            let scratch = shared::dynamic(warp * HD * 4, HD);
+            pairs.stored::<T>(&v, scratch, |dim, stored| {
+                T::write(to, T::FORMAT.key(slot, dim, HD), dim, stored);
+            });
         }
     }
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $dims:literal;)*) => {$(
-        $(#[$doc])*
+    ($($name:ident = $format:ident, $dims:literal, $doc:literal;)*) => {$(
+        #[doc = $doc]
         ///
         /// Prepare it with [`append`]; see the module for formulas and layouts.
         ///
@@ -136,8 +134,8 @@ macro_rules! kernels {
             k_norm: *const f32,
             frequencies: *const F32x2,
             table: *const u32,
-            keys: *mut u16,
-            values: *mut u16,
+            keys: *mut u8,
+            values: *mut u8,
             queries: *mut u16,
             shape: AttentionShape,
             chunk: Chunk,
@@ -145,16 +143,18 @@ macro_rules! kernels {
             pdl::wait();
             let a = Arguments { qkv, q_norm, k_norm, frequencies, table, keys, values, queries, shape, chunk };
             // SAFETY: passed on.
-            unsafe { head::<$dims>(&a) }
+            unsafe { head::<$format, $dims>(&a) }
         }
     )*};
 }
 
 kernels! {
-    /// Heads of 64 dims of a prompt: norm, rotation, cache.
-    prefill_append_64 = 64;
-    /// Heads of 128 dims of a prompt: norm, rotation, cache.
-    prefill_append_128 = 128;
+    prefill_append_64_f16 = F16, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in f16.";
+    prefill_append_128_f16 = F16, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in f16.";
+    prefill_append_64_bf16 = Bf16, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in bf16.";
+    prefill_append_128_bf16 = Bf16, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in bf16.";
+    prefill_append_64_q8_0 = Q8_0, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in q8_0.";
+    prefill_append_128_q8_0 = Q8_0, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in q8_0.";
 }
 
 /// Where a layer's heads come from and go to.
@@ -171,11 +171,11 @@ pub struct HeadBuffers {
     pub frequencies: DevicePtr<F32x2>,
     /// Page of every 64 positions.
     pub table: DevicePtr<u32>,
-    /// The layer's pool of keys, f16.
-    pub keys: DevicePtr<u16>,
-    /// The layer's pool of values, f16.
-    pub values: DevicePtr<u16>,
-    /// The queries, hi of all tokens and then lo, `[token][head][dim]` f16 each.
+    /// The layer's pool of keys.
+    pub keys: DevicePtr<u8>,
+    /// The layer's pool of values.
+    pub values: DevicePtr<u8>,
+    /// The queries, `[token][head][dims / 2][hi, lo][2]`, 16 bits each.
     pub queries: DevicePtr<u16>,
     /// The attention output, `[token][head][dim]` f32.
     pub out: DevicePtr<f32>,
@@ -217,7 +217,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The launch for a chunk of heads of `head_dim` dims.
+/// The launch for a chunk of heads of `head_dim` dims, with a cache of `format`.
 ///
 /// # Errors
 /// Heads of other than 64 or 128 dims, query heads that key heads do not divide, a window or a score cap, no tokens.
@@ -225,19 +225,24 @@ pub(super) fn check(
 pub fn append(
     b: &HeadBuffers,
     shape: AttentionShape,
-    head_dim: u32,
+    (format, head_dim): (KvFormat, u32),
     chunk: Chunk,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     check("prefill_append", &shape, head_dim, chunk)?;
     let heads = shape.heads + 2 * shape.kv_heads;
     let config = cuda_std::launch::LaunchConfig::shaped([chunk.count, heads.div_ceil(WARPS), 1], [32 * WARPS, 1, 1]);
-    let prepare = if head_dim == 64 {
-        prefill_append_64::prepare
-    } else {
-        prefill_append_128::prepare
+    let prepare = match (format, head_dim) {
+        (KvFormat::F16, 64) => prefill_append_64_f16::prepare,
+        (KvFormat::F16, _) => prefill_append_128_f16::prepare,
+        (KvFormat::Bf16, 64) => prefill_append_64_bf16::prepare,
+        (KvFormat::Bf16, _) => prefill_append_128_bf16::prepare,
+        (KvFormat::Q8_0, 64) => prefill_append_64_q8_0::prepare,
+        (KvFormat::Q8_0, _) => prefill_append_128_q8_0::prepare,
     };
+    // Where 32 dims share a scale they meet in shared memory.
+    let shared = if format.scaled() { 4 * WARPS * head_dim } else { 0 };
     Ok(prepare(
-        config,
+        config.shared(shared),
         b.qkv,
         b.q_norm,
         b.k_norm,

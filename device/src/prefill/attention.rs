@@ -6,31 +6,35 @@
 //!
 //! **Bytes**: the queries once; the cache of a key head once for every 16 rows, from L2. **Shape of the work**: all query
 //! heads of a key head see the same cache, so a row is a token and one of its heads; a warp takes 16 rows
-//! (2 tokens × 8 heads in most models) through the cache in chunks of 32 tokens, by the tensor-core scheme of the
-//! [decode kernel](crate::decode::attention). Warps share nothing: no barrier, no shared memory.
+//! (2 tokens × 8 heads in most models) through the cache 32 tokens at a time, by the tensor-core scheme of the
+//! [decode kernel](crate::decode::attention), in which they are two groups. Warps share nothing: no barrier, no shared memory.
 //!
 //! **Launch**: [`attention`].
 
 use super::append::Chunk;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::append::HeadBuffers;
+use crate::decode::attention::AttentionShape;
 use crate::decode::attention::softmax::{self, Running};
-use crate::decode::attention::tile::{self, Corner, Output, Scores};
-use crate::decode::attention::{AttentionShape, CHUNK};
-use crate::decode::kv;
+use crate::decode::attention::tile::{self, Output, Rows, Scores, query_at};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::decode::kv::KvFormat;
+use crate::decode::kv::{self, Bf16, CHUNK, Corner, F16, KvType, Q8_0};
 use cuda_std::prelude::*;
 
 /// Warps of a block.
 const WARPS: u32 = 4;
 /// Rows of a warp.
 const ROWS: u32 = 16;
+/// Tokens of the cache that a warp takes at a time.
+const STEP: u32 = 2 * CHUNK;
 
 /// Where the launch reads and writes.
 struct Arguments {
     queries: *const u16,
     table: *const u32,
-    keys: *mut u16,
-    values: *mut u16,
+    keys: *const u8,
+    values: *const u8,
     out: *mut f32,
     shape: AttentionShape,
     chunk: Chunk,
@@ -79,47 +83,23 @@ impl<const HD: u32> Place<HD> {
         }
     }
 
-    /// Index of the row's first dim among queries and outputs.
+    /// Index of the row's first dim among outputs; half of that among queries.
     #[inline(always)]
     fn index(&self, a: &Arguments, row: Row) -> usize {
         (row.token as usize * a.shape.heads as usize + row.head as usize) * HD as usize
     }
 }
 
-/// The lane's A fragments of rows g and g + 8, hi and lo, dims `32c + 8t …`; `rows` point to dims 8t.
-///
-/// # Safety
-/// The rows' queries are readable.
-#[inline(always)]
-unsafe fn fragment(rows: [*const u16; 2], low: usize, c: u32) -> [[u32; 4]; 4] {
-    let load = |r: usize, at: usize| {
-        // SAFETY: the caller's.
-        unsafe { global::load(rows[r].add(32 * c as usize + at).cast::<U32x4>()).0 }
-    };
-    [load(0, 0), load(1, 0), load(0, low), load(1, low)]
-}
+/// The lane's rows, from its first dims on: g of the warp's first eight, and of its last.
+struct Queries([*const u16; 2]);
 
-/// The scores of the warp's 16 rows with 32 keys.
-///
-/// # Safety
-/// The rows' queries are readable. All lanes of the warp call this together.
-#[inline(always)]
-unsafe fn score<const HD: u32>(rows: [*const u16; 2], low: usize, keys: &tile::Batch) -> Scores {
-    let mut scores = [[0.0; 4]; 4];
-    unroll!(for C in 0..4 {
-        if (C as u32) < HD / 32 {
-            // SAFETY: the caller's.
-            let [g, h, gl, hl] = unsafe { fragment(rows, low, C as u32) };
-            unroll!(for J in 0..4 {
-                let k = keys[(J * (HD / 32) as usize + C) % 16].0;
-                let s = mma::m16n8k16_f16([g[0], h[0], g[1], h[1]], [k[0], k[1]], scores[J]);
-                let s = mma::m16n8k16_f16([g[2], h[2], g[3], h[3]], [k[2], k[3]], s);
-                let s = mma::m16n8k16_f16([gl[0], hl[0], gl[1], hl[1]], [k[0], k[1]], s);
-                scores[J] = mma::m16n8k16_f16([gl[2], hl[2], gl[3], hl[3]], [k[2], k[3]], s);
-            });
-        }
-    });
-    scores
+impl Rows for Queries {
+    #[inline(always)]
+    fn fragments(&self, _at: Corner, group: usize, c: u32) -> [[u32; 4]; 2] {
+        let from = self.0[group].wrapping_add(query_at(32 * c) as usize).cast::<U32x4>();
+        // SAFETY: a launch's rows have queries.
+        unsafe { [global::load(from).0, global::load(from.wrapping_add(1)).0] }
+    }
 }
 
 /// The running attention of a warp's rows: 0 … 7 and 8 … 15.
@@ -133,16 +113,18 @@ struct Attention {
 /// # Safety
 /// The arguments of a launch that [`attention`] prepared.
 #[inline(always)]
-unsafe fn attend<const HD: u32>(a: &Arguments) {
+unsafe fn attend<T: KvType, const HD: u32>(a: &Arguments) {
     let place = Place::<HD>::new(a);
     if place.first >= place.rows {
         return;
     }
     let at = place.at;
     let (even, odd) = (place.row(at.g), place.row(at.g + 8));
-    let low = a.chunk.count as usize * (a.shape.heads * HD) as usize;
-    let query = |row: Row| a.queries.wrapping_add(place.index(a, row) + 8 * at.t as usize);
-    let queries = [query(even), query(odd)];
+    let query = |row: Row| {
+        let first = 2 * place.index(a, row) + query_at(8 * at.t) as usize;
+        a.queries.wrapping_add(first)
+    };
+    let queries = Queries([query(even), query(odd)]);
     // Tokens that a row sees end behind itself; those of the cache behind the chunk.
     let seen = [a.chunk.position + even.token + 1, a.chunk.position + odd.token + 1];
     let written = a.chunk.position + a.chunk.count;
@@ -154,37 +136,60 @@ unsafe fn attend<const HD: u32>(a: &Arguments) {
     };
     let mut token = 0;
     while token < end {
-        // SAFETY: the chunk begins with a token that is in the cache, so its page is in the table.
+        // SAFETY: the step begins with a token that is in the cache, so its page is in the table.
         unsafe {
             let page = global::load(a.table.add((token / kv::PAGE_TOKENS) as usize));
-            let base = kv::head_base(page, a.shape.page_stride, place.kv_head, HD);
-            let slot = tile::slot(token / CHUNK);
-            let keys = at.keys::<HD>(a.keys.add(base), slot, 0);
-            let mut values = at.values::<HD>(a.values.add(base), slot, 0);
-            let scores = score::<HD>(queries, low, &keys);
-            let mine = token + 8 * at.t;
-            if token + CHUNK > written {
-                tile::clip(&mut values, written as i32 - mine as i32);
-            }
-            state.add::<HD>(at, &scores, &values, mine, seen);
+            let head = T::FORMAT.head_at(page, a.shape.page_bytes, place.kv_head, HD);
+            let chunk = token / CHUNK % (kv::PAGE_TOKENS / CHUNK);
+            let (keys, values) = (a.keys.add(head), a.values.add(head));
+            let (mut k, mut v) = ([T::EMPTY; 2], [T::EMPTY; 2]);
+            let mut scores = [[[[0.0; 4]; 2]; 2]; 2];
+            unroll!(for I in 0..2 {
+                k[I] = T::load_keys::<HD>(keys, chunk + I as u32, at, 0);
+            });
+            unroll!(for I in 0..2 {
+                v[I] = T::load_values::<HD>(values, chunk + I as u32, at, 0);
+            });
+            unroll!(for I in 0..2 {
+                tile::score::<T, HD, 2>(&mut scores[I], &queries, at, &k[I], 0);
+                let first = token + CHUNK * I as u32;
+                if first + CHUNK > written {
+                    T::clip(&mut v[I], at, written as i32 - first as i32);
+                }
+            });
+            state.add::<T, HD>(at, &scores, &v, token + 2 * at.t, seen);
         }
-        token += CHUNK;
+        token += STEP;
     }
     // SAFETY: the output has the rows.
     unsafe { state.store(a, &place) }
 }
 
 impl Attention {
-    /// Adds 32 tokens, of which the lane's 8 begin with `token`; row g sees those below `seen[0]`, row g + 8 those below
-    /// `seen[1]`. The first tokens of the cache come first and every row sees them, so that there is a maximum.
+    /// Adds two chunks, of which the lane's tokens begin with `token`; row g sees those below `seen[0]`, row g + 8 those
+    /// below `seen[1]`. The first tokens of the cache come first and every row sees them, so that there is a maximum.
     #[inline(always)]
-    fn add<const HD: u32>(&mut self, at: Corner, scores: &Scores, values: &tile::Batch, token: u32, seen: [u32; 2]) {
-        unroll!(for H in 0..2 {
-            let scores = softmax::of_lane::<true>(scores, H, token, 0, seen[H]);
-            let (weights, before) = self.running[H].add(scores);
-            let (even, odd) = softmax::for_outputs(at, before);
-            tile::rescale::<HD>(&mut self.out[H], even, odd);
-            tile::mix::<HD>(&mut self.out[H], values, weights, 0);
+    fn add<T: KvType, const HD: u32>(
+        &mut self,
+        at: Corner,
+        scores: &[[Scores; 2]; 2],
+        values: &[T::Batch; 2],
+        token: u32,
+        seen: [u32; 2],
+    ) {
+        unroll!(for G in 0..2 {
+            let mut s = [[0.0; 4]; 2];
+            unroll!(for I in 0..2 {
+                s[I] = softmax::of_lane(&scores[I][G], token + CHUNK * I as u32, 0, seen[G]);
+            });
+            let (weights, before) = self.running[G].add::<T, 2>(s);
+            if warp::any(before != 1.0) {
+                let (even, odd) = softmax::for_outputs(at, before);
+                tile::rescale::<HD>(&mut self.out[G], even, odd);
+            }
+            unroll!(for I in 0..2 {
+                tile::mix::<T, HD>(&mut self.out[G], &values[I], &weights[I], 0);
+            });
         });
     }
 
@@ -218,8 +223,8 @@ impl Attention {
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $dims:literal;)*) => {$(
-        $(#[$doc])*
+    ($($name:ident = $format:ident, $dims:literal, $doc:literal;)*) => {$(
+        #[doc = $doc]
         ///
         /// Prepare it with [`attention`]; see the module for formula and layouts.
         ///
@@ -230,8 +235,8 @@ macro_rules! kernels {
         pub unsafe fn $name(
             queries: *const u16,
             table: *const u32,
-            keys: *mut u16,
-            values: *mut u16,
+            keys: *const u8,
+            values: *const u8,
             out: *mut f32,
             shape: AttentionShape,
             chunk: Chunk,
@@ -239,16 +244,18 @@ macro_rules! kernels {
             pdl::wait();
             let a = Arguments { queries, table, keys, values, out, shape, chunk };
             // SAFETY: passed on.
-            unsafe { attend::<$dims>(&a) }
+            unsafe { attend::<$format, $dims>(&a) }
         }
     )*};
 }
 
 kernels! {
-    /// Causal attention of a prompt, heads of 64 dims.
-    prefill_attention_64 = 64;
-    /// Causal attention of a prompt, heads of 128 dims.
-    prefill_attention_128 = 128;
+    prefill_attention_64_f16 = F16, 64, "Causal attention of a prompt over f16, heads of 64 dims.";
+    prefill_attention_128_f16 = F16, 128, "Causal attention of a prompt over f16, heads of 128 dims.";
+    prefill_attention_64_bf16 = Bf16, 64, "Causal attention of a prompt over bf16, heads of 64 dims.";
+    prefill_attention_128_bf16 = Bf16, 128, "Causal attention of a prompt over bf16, heads of 128 dims.";
+    prefill_attention_64_q8_0 = Q8_0, 64, "Causal attention of a prompt over q8_0, heads of 64 dims.";
+    prefill_attention_128_q8_0 = Q8_0, 128, "Causal attention of a prompt over q8_0, heads of 128 dims.";
 }
 
 /// The launch for a chunk whose tokens are in the cache already. Not a programmatic dependent one: the cache is read as
@@ -260,17 +267,20 @@ kernels! {
 pub fn attention(
     b: &HeadBuffers,
     shape: AttentionShape,
-    head_dim: u32,
+    (format, head_dim): (KvFormat, u32),
     chunk: Chunk,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     super::append::check("prefill_attention", &shape, head_dim, chunk)?;
     let rows = chunk.count * (shape.heads / shape.kv_heads);
     let grid = [rows.div_ceil(ROWS * WARPS), shape.kv_heads, 1];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * WARPS, 1, 1]);
-    let prepare = if head_dim == 64 {
-        prefill_attention_64::prepare
-    } else {
-        prefill_attention_128::prepare
+    let prepare = match (format, head_dim) {
+        (KvFormat::F16, 64) => prefill_attention_64_f16::prepare,
+        (KvFormat::F16, _) => prefill_attention_128_f16::prepare,
+        (KvFormat::Bf16, 64) => prefill_attention_64_bf16::prepare,
+        (KvFormat::Bf16, _) => prefill_attention_128_bf16::prepare,
+        (KvFormat::Q8_0, 64) => prefill_attention_64_q8_0::prepare,
+        (KvFormat::Q8_0, _) => prefill_attention_128_q8_0::prepare,
     };
     Ok(prepare(
         config, b.queries, b.table, b.keys, b.values, b.out, shape, chunk,

@@ -14,6 +14,7 @@ use super::router::{RouterBuffers, router};
 use super::split::split;
 use crate::decode::attention::AttentionShape;
 use crate::decode::gateup::ExpertShape;
+use crate::decode::kv::KvFormat;
 use crate::decode::plan::{LayerCache, LayerWeights};
 use crate::decode::rows::{Matrix, TileKind};
 use crate::shape::ShapeError;
@@ -145,6 +146,8 @@ pub struct PromptBuffers {
 pub struct PromptShape {
     /// Attention.
     pub attention: AttentionShape,
+    /// How the cache stores keys and values.
+    pub format: KvFormat,
     /// Dims of a head.
     pub head_dim: u32,
     /// The experts; `columns` is the length of the residual stream and `eps` that of its norms.
@@ -222,6 +225,7 @@ fn attention_part(
         queries: b.queries,
         out: b.attended,
     };
+    let kind = (shape.format, shape.head_dim);
     let width = shape.attention.heads * shape.head_dim;
     let output = product([w.output, none, none], width, 1);
     let no_gain = DevicePtr::null();
@@ -232,8 +236,8 @@ fn attention_part(
     Ok(vec![
         small("split_x", normed),
         large("qkv", &w.qkv, columns, 1, qkv),
-        small("append", append(&heads, shape.attention, shape.head_dim, chunk)?),
-        small("attention", attention(&heads, shape.attention, shape.head_dim, chunk)?),
+        small("append", append(&heads, shape.attention, kind, chunk)?),
+        small("attention", attention(&heads, shape.attention, kind, chunk)?),
         small("split_attended", plain),
         large("o_proj", &[w.output], width, 1, project),
     ])

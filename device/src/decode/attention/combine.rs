@@ -7,6 +7,7 @@
 use super::lane::{Pairs, Values};
 use super::tile::{Output, Queries};
 use super::{Arguments, Block};
+use crate::decode::kv::KvType;
 use cuda_std::prelude::*;
 
 /// Maximum and sum of a part.
@@ -28,7 +29,7 @@ pub(super) struct Workspace {
 
 /// A block's shared memory.
 #[derive(Clone, Copy)]
-pub(super) struct Room<const HD: u32, const WIDE: bool> {
+pub(super) struct Room<const HD: u32, const GROUPS: usize> {
     /// The query heads.
     pub queries: Queries<HD>,
     /// Score of the new token for each head.
@@ -43,8 +44,8 @@ pub(super) struct Room<const HD: u32, const WIDE: bool> {
     last: Shared<u32>,
 }
 
-impl<const HD: u32, const WIDE: bool> Room<HD, WIDE> {
-    const HEADS: u32 = if WIDE { 16 } else { 8 };
+impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
+    const HEADS: u32 = 8 * GROUPS as u32;
     const ROW: u32 = HD + 4;
 
     /// Bytes of shared memory that a block of `warps` warps needs.
@@ -53,7 +54,7 @@ impl<const HD: u32, const WIDE: bool> Room<HD, WIDE> {
     }
 
     const fn outputs_at(warps: u32) -> u32 {
-        Queries::<HD>::BYTES + 16 + 64 + HD * 4 + warps * Self::HEADS * 8
+        Queries::<HD>::bytes(GROUPS as u32) + 16 + 64 + HD * 4 + warps * Self::HEADS * 8
     }
 
     const fn output_floats(warps: u32) -> u32 {
@@ -62,7 +63,7 @@ impl<const HD: u32, const WIDE: bool> Room<HD, WIDE> {
 
     #[inline(always)]
     pub(super) fn new(warps: u32) -> Self {
-        let last = Queries::<HD>::BYTES;
+        let last = Queries::<HD>::bytes(GROUPS as u32);
         let parts = warps * Self::HEADS;
         Self {
             queries: Queries(shared::dynamic(0, last / 2)),
@@ -77,28 +78,23 @@ impl<const HD: u32, const WIDE: bool> Room<HD, WIDE> {
     /// Zeroes the rows of Q that no head fills.
     #[inline(always)]
     pub(super) fn clear_spare_rows(self, group: u32) {
-        let mut i = thread::thread_idx_x();
-        while i < 16 * HD {
-            let (row, dim) = (i / HD, i % HD);
-            let used = if WIDE { row } else { row % 8 };
-            if used >= group {
-                self.queries.set(row, dim, 0);
-            }
+        let mut i = group * HD + thread::thread_idx_x();
+        while i < Self::HEADS * HD {
+            self.queries.set(i / HD, i % HD, [0; 2]);
             i += thread::block_dim_x();
         }
     }
 
-    /// Stores the lane's pairs of query head `head`, and what rounding loses of them where there is a row for it.
+    /// Stores the lane's pairs of query head `head`.
     #[inline(always)]
-    pub(super) fn store_query(self, pairs: &Pairs<HD>, head: u32, x: &Values) {
-        pairs.each(x, |dim, v| {
-            let bits = super::to_bits(v);
-            self.queries.set(head, dim, bits);
-            if !WIDE {
-                self.queries
-                    .set(head + 8, dim, super::to_bits(v - super::to_value(bits)));
-            }
-        });
+    pub(super) fn store_query<T: KvType>(self, pairs: &Pairs<HD>, head: u32, x: &Values) {
+        pairs.each(x, |dim, v| self.queries.set(head, dim, T::split(v)));
+    }
+
+    /// A head's floats for a warp alone, until outputs are stored.
+    #[inline(always)]
+    pub(super) fn scratch(self, warp: u32) -> Shared<f32> {
+        self.outputs.slice(warp * Self::HEADS * Self::ROW, HD)
     }
 
     #[inline(always)]
@@ -160,7 +156,11 @@ fn times(a: F32x4, factor: f32) -> F32x4 {
 /// # Safety
 /// As the kernel; every warp has left its parts in shared memory.
 #[inline(always)]
-pub(super) unsafe fn warps<const HD: u32, const WIDE: bool>(a: &Arguments, block: &Block<HD>, room: Room<HD, WIDE>) {
+pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
+    a: &Arguments,
+    block: &Block<HD>,
+    room: Room<HD, GROUPS>,
+) {
     let vectors = HD / 4;
     let mut i = thread::thread_idx_x();
     while i < block.group * vectors {
@@ -181,9 +181,9 @@ pub(super) unsafe fn warps<const HD: u32, const WIDE: bool>(a: &Arguments, block
 
 /// One vector of one head, summed over the block.
 #[inline(always)]
-fn block_row<const HD: u32, const WIDE: bool>(
+fn block_row<const HD: u32, const GROUPS: usize>(
     block: &Block<HD>,
-    room: Room<HD, WIDE>,
+    room: Room<HD, GROUPS>,
     head: u32,
     at: u32,
 ) -> (Partial, F32x4) {
@@ -252,7 +252,11 @@ impl Arguments {
 /// # Safety
 /// As the kernel; the block has written its rows of the workspace.
 #[inline(always)]
-pub(super) unsafe fn splits<const HD: u32, const WIDE: bool>(a: &Arguments, block: &Block<HD>, room: Room<HD, WIDE>) {
+pub(super) unsafe fn splits<const HD: u32, const GROUPS: usize>(
+    a: &Arguments,
+    block: &Block<HD>,
+    room: Room<HD, GROUPS>,
+) {
     thread::sync_threads();
     if thread::thread_idx_x() == 0 {
         // SAFETY: the counter of this key head. Acquire and release: what the other blocks wrote before they counted

@@ -1,5 +1,5 @@
 //! The general attention kernel: any even head dim up to 512, any number of query heads, window and score cap, all in
-//! f32 over the same paged f16 cache. Slow, and short enough to be checked by reading; the fast kernels are compared
+//! f32 over the same paged cache, of any format. Slow, and short enough to be checked by reading; the fast kernels are compared
 //! with it, and shapes that they refuse run here.
 //!
 //! **Shape of the work**: a block of four warps for every query head. The block normalises and rotates its query and the
@@ -8,10 +8,13 @@
 //!
 //! **Launch**: [`general`](fn@general).
 
+use super::AttentionShape;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::launch::AttentionBuffers;
-use super::{AttentionShape, to_bits, to_value};
-use crate::decode::{kv, rope, state::StepState};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::decode::kv::KvFormat;
+use crate::decode::kv::{self, Bf16, F16, KvType, Q8_0};
+use crate::decode::{rope, state::StepState};
 use cuda_std::prelude::*;
 
 /// Warps of a block.
@@ -104,17 +107,15 @@ impl Block {
         (sin * self.shape.mscale, cos * self.shape.mscale)
     }
 
-    /// The key or value head of token `token`, and its slot.
+    /// Byte of a pool at which the head of token `token` begins, and the token's slot.
     #[inline(always)]
-    unsafe fn place(&self, table: *const u32, pool: *mut u16, token: u32) -> (*mut u16, u32) {
+    unsafe fn head<T: KvType>(&self, table: *const u32, token: u32) -> (usize, u32) {
         // SAFETY: the table has the token's page.
-        unsafe {
-            let page = global::load_nc(table.add((token / kv::PAGE_TOKENS) as usize));
-            (
-                pool.add(kv::head_base(page, self.shape.page_stride, self.kv_head, self.dim)),
-                token % kv::PAGE_TOKENS,
-            )
-        }
+        let page = unsafe { global::load_nc(table.add((token / kv::PAGE_TOKENS) as usize)) };
+        (
+            T::FORMAT.head_at(page, self.shape.page_bytes, self.kv_head, self.dim),
+            token % kv::PAGE_TOKENS,
+        )
     }
 
     #[inline(always)]
@@ -140,82 +141,110 @@ impl Block {
     }
 }
 
-/// Attention of one token for any head dim up to 512, with window and score cap.
-///
-/// Prepare it with [`general`](fn@general); the arguments are those of the fast kernels.
-///
-/// # Safety
-/// The arguments of a launch that [`general`](fn@general) prepared.
-#[kernel(pdl)]
-#[allow(clippy::too_many_arguments)]
-pub unsafe fn attention_general(
+/// Where the kernel reads and writes.
+struct Arguments {
     qkv: *const f32,
     q_norm: *const f32,
     k_norm: *const f32,
     frequencies: *const F32x2,
     state: *const StepState,
     table: *const u32,
-    keys: *mut u16,
-    values: *mut u16,
+    keys: *mut u8,
+    values: *mut u8,
     out: *mut f32,
     shape: AttentionShape,
     dim: u32,
-) {
+}
+
+/// The kernel's body.
+///
+/// # Safety
+/// The arguments of a launch that [`general`](fn@general) prepared.
+#[inline(always)]
+unsafe fn attend<T: KvType>(a: &Arguments) {
+    let (shape, dim) = (a.shape, a.dim);
     // SAFETY: the launch's contract.
     unsafe {
         pdl::wait();
         let head = thread::block_idx_x();
         let kv_head = head / (shape.heads / shape.kv_heads.max(1)).max(1);
-        let position = global::load(&raw const (*state).position);
         let block = Block {
             shape,
             dim,
-            position,
+            position: global::load(&raw const (*a.state).position),
             head,
             kv_head,
             lane: warp::lane(),
             warp: thread::thread_idx_x() / 32,
         };
         let room = Room::new(dim);
-        let row = |head: u32| qkv.wrapping_add((head * dim) as usize);
+        let row = |head: u32| a.qkv.wrapping_add((head * dim) as usize);
         if block.warp == 0 {
-            block.turn(row(head), q_norm, frequencies, shape.scale, room.query);
+            block.turn(row(head), a.q_norm, a.frequencies, shape.scale, room.query);
         } else if block.warp == 1 {
-            block.turn(row(shape.heads + kv_head), k_norm, frequencies, 1.0, room.key);
+            block.turn(row(shape.heads + kv_head), a.k_norm, a.frequencies, 1.0, room.key);
         }
         thread::sync_threads();
-        append(
-            &block,
-            &room,
-            row(shape.heads + shape.kv_heads + kv_head),
-            table,
-            keys,
-            values,
-        );
+        append::<T>(a, &block, &room, row(shape.heads + shape.kv_heads + kv_head));
         thread::sync_threads();
-        tokens(&block, &room, table, keys, values);
+        tokens::<T>(a, &block, &room);
         thread::sync_threads();
-        combine(&block, &room, out);
+        combine(&block, &room, a.out);
     }
 }
 
-/// Rounds the new key and value to f16, and stores them from the first query head of the key head.
+macro_rules! kernels {
+    ($($name:ident = $format:ident, $doc:literal;)*) => {$(
+        #[doc = $doc]
+        ///
+        /// Prepare it with [`general`](fn@general); the arguments are those of the fast kernels.
+        ///
+        /// # Safety
+        /// The arguments of a launch that [`general`](fn@general) prepared.
+        #[kernel(pdl)]
+        #[allow(clippy::too_many_arguments)]
+        pub unsafe fn $name(
+            qkv: *const f32,
+            q_norm: *const f32,
+            k_norm: *const f32,
+            frequencies: *const F32x2,
+            state: *const StepState,
+            table: *const u32,
+            keys: *mut u8,
+            values: *mut u8,
+            out: *mut f32,
+            shape: AttentionShape,
+            dim: u32,
+        ) {
+            let a = Arguments { qkv, q_norm, k_norm, frequencies, state, table, keys, values, out, shape, dim };
+            // SAFETY: passed on.
+            unsafe { attend::<$format>(&a) }
+        }
+    )*};
+}
+
+kernels! {
+    attention_general_f16 = F16, "Attention over f16 for any head dim up to 512, with window and score cap.";
+    attention_general_bf16 = Bf16, "Attention over bf16 for any head dim up to 512, with window and score cap.";
+    attention_general_q8_0 = Q8_0, "Attention over q8_0 for any head dim up to 512, with window and score cap.";
+}
+
+/// Rounds the new key and value as the cache does, and stores them from the first query head of the key head.
 #[inline(always)]
-unsafe fn append(block: &Block, room: &Room, value: *const f32, table: *const u32, keys: *mut u16, values: *mut u16) {
+unsafe fn append<T: KvType>(a: &Arguments, block: &Block, room: &Room, value: *const f32) {
     let first = block.head == block.kv_head * (block.shape.heads / block.shape.kv_heads.max(1));
     let mut dim = thread::thread_idx_x();
     // SAFETY: the new token's page is in the table; one block stores it, a thread each dim.
     unsafe {
-        let (to_key, slot) = block.place(table, keys, block.position);
-        let (to_value_head, _) = block.place(table, values, block.position);
+        let (head, slot) = block.head::<T>(a.table, block.position);
         while dim < block.dim {
-            let key = to_bits(room.key.load(dim));
-            let value = to_bits(global::load(value.add(dim as usize)));
-            room.key.store(dim, to_value(key));
-            room.value.store(dim, to_value(value));
+            let key = T::encode(room.key.load(dim));
+            let value = T::encode(global::load(value.add(dim as usize)));
+            room.key.store(dim, key.value);
+            room.value.store(dim, value.value);
             if first {
-                global::store(to_key.add(kv::key_at(slot, dim, block.dim)), key);
-                global::store(to_value_head.add(kv::value_at(slot, dim)), value);
+                T::write(a.keys.add(head), T::FORMAT.key(slot, dim, block.dim), dim, key);
+                T::write(a.values.add(head), T::FORMAT.value(slot, dim, block.dim), dim, value);
             }
             dim += thread::block_dim_x();
         }
@@ -224,7 +253,7 @@ unsafe fn append(block: &Block, room: &Room, value: *const f32, table: *const u3
 
 /// The warp's tokens, one after the other; leaves its part of the output in shared memory.
 #[inline(always)]
-unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16, values: *const u16) {
+unsafe fn tokens<T: KvType>(a: &Arguments, block: &Block, room: &Room) {
     let window = block.shape.window;
     let first = if window != 0 && block.position >= window {
         block.position + 1 - window
@@ -234,14 +263,8 @@ unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16
     let (mut max, mut sum, mut out) = (f32::NEG_INFINITY, 0.0, [0.0; 16]);
     let mut token = first + block.warp;
     while token <= block.position {
-        // SAFETY: an old token's page is in the table; the new one is in shared memory.
-        let (key, value) = unsafe {
-            let (key, slot) = block.place(table, keys.cast_mut(), token);
-            (
-                key.add(kv::key_at(slot, 0, block.dim)),
-                block.place(table, values.cast_mut(), token).0.add(slot as usize),
-            )
-        };
+        // SAFETY: the token's page is in the table.
+        let (head, slot) = unsafe { block.head::<T>(a.table, token) };
         let new = token == block.position;
         let mut dot = 0.0;
         block.dims(|_, dim| {
@@ -249,7 +272,7 @@ unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16
                 room.key.load(dim)
             } else {
                 // SAFETY: the dim is in the head.
-                to_value(unsafe { global::load(key.add(dim as usize)) })
+                unsafe { T::read(a.keys.add(head), T::FORMAT.key(slot, dim, block.dim)) }
             };
             dot = float::fma(room.query.load(dim), k, dot);
         });
@@ -258,12 +281,11 @@ unsafe fn tokens(block: &Block, room: &Room, table: *const u32, keys: *const u16
         let (before, weight) = (float::exp(max - next), float::exp(score - next));
         sum = float::fma(sum, before, weight);
         block.dims(|i, dim| {
-            let at = kv::value_at(0, dim);
             let v = if new {
                 room.value.load(dim)
             } else {
                 // SAFETY: the dim is in the head.
-                to_value(unsafe { global::load(value.add(at)) })
+                unsafe { T::read(a.values.add(head), T::FORMAT.value(slot, dim, block.dim)) }
             };
             out[i] = float::fma(weight, v, out[i] * before);
         });
@@ -298,13 +320,15 @@ unsafe fn combine(block: &Block, room: &Room, out: *mut f32) {
     }
 }
 
-/// The launch for heads of `dim` dims; workspace and counters of `b` are not used.
+/// The launch for heads of `dim` dims over a cache of `format`; workspace and counters of `b` are not used.
 ///
 /// # Errors
-/// Heads of an odd number of dims or of more than 512, or query heads that key heads do not divide.
+/// Heads of an odd number of dims or of more than 512, query heads that key heads do not divide, or dims that do not
+/// make whole blocks of the format.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn general(
     shape: AttentionShape,
+    format: KvFormat,
     dim: u32,
     b: AttentionBuffers,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
@@ -318,10 +342,22 @@ pub fn general(
     if shape.kv_heads == 0 || shape.heads == 0 || !shape.heads.is_multiple_of(shape.kv_heads) {
         return refuse(format!("{} query heads on {} key heads", shape.heads, shape.kv_heads));
     }
+    if format.scaled() && !dim.is_multiple_of(kv::BLOCK) {
+        return refuse(format!(
+            "heads of {dim} dims in {}; it takes multiples of {}",
+            format.name(),
+            kv::BLOCK
+        ));
+    }
+    let prepare = match format {
+        KvFormat::F16 => attention_general_f16::prepare,
+        KvFormat::Bf16 => attention_general_bf16::prepare,
+        KvFormat::Q8_0 => attention_general_q8_0::prepare,
+    };
     let config = cuda_std::launch::LaunchConfig::new(shape.heads, 32 * WARPS)
         .shared(Room::bytes(dim))
         .pdl(true);
-    Ok(attention_general::prepare(
+    Ok(prepare(
         config,
         b.qkv,
         b.q_norm,

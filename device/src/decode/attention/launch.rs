@@ -3,7 +3,7 @@
 #![cfg(not(target_arch = "nvptx64"))]
 
 use super::{AttentionShape, Room, StepState};
-use crate::decode::kv;
+use crate::decode::kv::KvFormat;
 use crate::shape::ShapeError;
 use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use cuda_std::prelude::*;
@@ -23,10 +23,10 @@ pub struct AttentionBuffers {
     pub state: DevicePtr<StepState>,
     /// Page of every 64 positions.
     pub table: DevicePtr<u32>,
-    /// The layer's pool of keys, f16, 16-byte aligned.
-    pub keys: DevicePtr<u16>,
-    /// The layer's pool of values, f16, 16-byte aligned.
-    pub values: DevicePtr<u16>,
+    /// The layer's pool of keys, 16-byte aligned.
+    pub keys: DevicePtr<u8>,
+    /// The layer's pool of values, 16-byte aligned.
+    pub values: DevicePtr<u8>,
     /// [`AttentionPlan::workspace_floats`] floats, shared by all layers.
     pub partial: DevicePtr<f32>,
     /// A zeroed counter for each key head, shared by all layers.
@@ -38,6 +38,8 @@ pub struct AttentionBuffers {
 /// How a layer's attention is launched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionPlan {
+    /// How the cache stores keys and values.
+    pub format: KvFormat,
     /// Dims of a head.
     pub head_dim: u32,
     /// Blocks a key head.
@@ -51,11 +53,12 @@ impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
 
-    /// A plan for `shape` with heads of `head_dim` dims on a GPU of `sms` multiprocessors: a block on every second one.
+    /// A plan for `shape` over a cache of `format` with heads of `head_dim` dims, on a GPU of `sms` multiprocessors: a
+    /// block on each.
     ///
     /// # Errors
     /// A shape that the fast kernels do not take.
-    pub fn new(shape: AttentionShape, head_dim: u32, sms: u32) -> Result<Self, ShapeError> {
+    pub fn new(shape: AttentionShape, format: KvFormat, head_dim: u32, sms: u32) -> Result<Self, ShapeError> {
         let refuse = |what: String| Err(ShapeError::new("attention", what));
         let AttentionShape {
             heads,
@@ -77,11 +80,11 @@ impl AttentionPlan {
                 "{rotated} of {head_dim} dims rotate, an even part is supported"
             ));
         }
-        if shape.page_stride < kv::page_elements(kv_heads, head_dim) || !shape.page_stride.is_multiple_of(8) {
+        let page = format.page_bytes(kv_heads, head_dim);
+        if shape.page_bytes < page || !shape.page_bytes.is_multiple_of(16) {
             return refuse(format!(
-                "pages {} elements apart, at least {} and a multiple of 8 is needed",
-                shape.page_stride,
-                kv::page_elements(kv_heads, head_dim)
+                "pages {} bytes apart, at least {page} and a multiple of 16 is needed",
+                shape.page_bytes
             ));
         }
         if shape.softcap != 0.0 || shape.least_chunks == 0 {
@@ -90,9 +93,9 @@ impl AttentionPlan {
                 shape.softcap
             ));
         }
-        // Half the multiprocessors: the next launch's blocks find room on the others and bring their weights.
-        let splits = (sms / (2 * kv_heads)).clamp(1, Self::MAX_SPLITS);
+        let splits = (sms / kv_heads).clamp(1, Self::MAX_SPLITS);
         Ok(Self {
+            format,
             head_dim,
             splits,
             warps: 8,
@@ -125,11 +128,11 @@ impl AttentionPlan {
 
     fn shared_bytes(&self) -> u32 {
         match (self.head_dim, self.wide()) {
-            (64, false) => Room::<64, false>::bytes(self.warps),
-            (128, false) => Room::<128, false>::bytes(self.warps),
-            (_, false) => Room::<256, false>::bytes(self.warps),
-            (64, true) => Room::<64, true>::bytes(self.warps),
-            (_, true) => Room::<128, true>::bytes(self.warps),
+            (64, false) => Room::<64, 1>::bytes(self.warps),
+            (128, false) => Room::<128, 1>::bytes(self.warps),
+            (_, false) => Room::<256, 1>::bytes(self.warps),
+            (64, true) => Room::<64, 2>::bytes(self.warps),
+            (_, true) => Room::<128, 2>::bytes(self.warps),
         }
     }
 }
@@ -140,12 +143,23 @@ pub fn attention(plan: &AttentionPlan, b: AttentionBuffers) -> PreparedLaunch {
     let config = LaunchConfig::shaped([plan.splits, plan.shape.kv_heads, 1], [32 * plan.warps, 1, 1])
         .shared(plan.shared_bytes())
         .pdl(true);
-    let prepare = match (plan.head_dim, plan.wide()) {
-        (64, false) => super::attention_64::prepare,
-        (128, false) => super::attention_128::prepare,
-        (_, false) => super::attention_256::prepare,
-        (64, true) => super::attention_64_wide::prepare,
-        (_, true) => super::attention_128_wide::prepare,
+    use KvFormat::{Bf16, F16, Q8_0};
+    let prepare = match (plan.format, plan.head_dim, plan.wide()) {
+        (F16, 64, false) => super::attention_64_f16::prepare,
+        (F16, 128, false) => super::attention_128_f16::prepare,
+        (F16, _, false) => super::attention_256_f16::prepare,
+        (F16, 64, true) => super::attention_64_f16_wide::prepare,
+        (F16, _, true) => super::attention_128_f16_wide::prepare,
+        (Bf16, 64, false) => super::attention_64_bf16::prepare,
+        (Bf16, 128, false) => super::attention_128_bf16::prepare,
+        (Bf16, _, false) => super::attention_256_bf16::prepare,
+        (Bf16, 64, true) => super::attention_64_bf16_wide::prepare,
+        (Bf16, _, true) => super::attention_128_bf16_wide::prepare,
+        (Q8_0, 64, false) => super::attention_64_q8_0::prepare,
+        (Q8_0, 128, false) => super::attention_128_q8_0::prepare,
+        (Q8_0, _, false) => super::attention_256_q8_0::prepare,
+        (Q8_0, 64, true) => super::attention_64_q8_0_wide::prepare,
+        (Q8_0, _, true) => super::attention_128_q8_0_wide::prepare,
     };
     prepare(
         config,

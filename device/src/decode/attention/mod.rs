@@ -3,26 +3,25 @@
 //! For every query head h, with key head k = h / (heads / kv heads) and position p:
 //!
 //! ```text
-//! q' = rope(rms(q_h) ∘ w_q, p)    k' = f16(rope(rms(k_k) ∘ w_k, p))    v' = f16(v_k)
+//! q' = rope(rms(q_h) ∘ w_q, p)    k' = stored(rope(rms(k_k) ∘ w_k, p))    v' = stored(v_k)
 //! cache[p] = k', v'
 //! out_h = Σ_j softmax_j(scale · q' · K_j) V_j          j over the window's tokens and the new one
 //! ```
 //!
-//! (no norm where its weights are null). `qkv` is `q | k | v`, each `[head][dim]` f32; `out` is `[head][dim]` f32. The
+//! (no norm where its weights are null; stored: as the cache's [format](kv) keeps it). `qkv` is `q | k | v`, each `[head][dim]` f32; `out` is `[head][dim]` f32. The
 //! cache lies as [`kv`] says; rotation is a table ([`rope`](crate::rope)).
 //!
-//! **Bytes**: `2 · 2 · kv heads · head dim` for each token seen; the rest is small.
+//! **Bytes**: `2 · kv heads` heads of the format for each token seen; the rest is small.
 //!
 //! **Shape of the work**: split-KV flash decoding. A block takes one key head and a share of the old tokens
 //! ([`Share`], computed here from the position, so that one captured launch serves every depth; splits without work
-//! leave at once); its warps take chunks of 32 tokens, on tensor cores ([`tile`]). All query heads of a key head share
+//! leave at once); its warps take chunks of 16 tokens, on tensor cores ([`tile`]). All query heads of a key head share
 //! each load. The last active split also takes the new token, whose key and value it has in registers: nothing reads
 //! back what was just written. Warps meet in shared memory, splits in a workspace, where the last block of a key head
 //! to arrive adds them up in the order of the splits: the result does not depend on who was last.
 //!
-//! **What is loaded before the wait**: position, page table, rotation, norm weights, and (up to 128 dims) the
-//! first chunk of keys. Old
-//! tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
+//! **What is loaded before the wait**: position, page table, rotation, norm weights, and each warp's first two batches
+//! (up to 128 dims, that is all of its first chunk). Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
 //! successor start (`topk_gateup`, and the embedding at the start of a step).
 
 mod combine;
@@ -39,15 +38,15 @@ pub(crate) mod tile;
 pub use launch::{AttentionBuffers, AttentionPlan, attention};
 #[cfg(not(target_arch = "nvptx64"))]
 pub use reference::{AttentionInputs, AttentionOutputs};
-pub use share::{CHUNK, Share};
+pub use share::Share;
 
-use super::kv;
+use super::kv::{self, Bf16, CHUNK, Corner, F16, KvType, Q8_0};
 use super::state::StepState;
 use combine::{Partial, Room, Workspace};
 use cuda_std::prelude::*;
 use lane::{Pairs, Values};
 use softmax::Running;
-use tile::{Corner, EMPTY, Output, Queries};
+use tile::{Output, Queries, Scores, Weights};
 
 /// Shape and constants of a layer's attention.
 #[repr(C)]
@@ -63,9 +62,9 @@ pub struct AttentionShape {
     pub pairing: u32,
     /// Tokens that a query sees, itself among them; 0: all.
     pub window: u32,
-    /// Elements from one page of the layer's pool to the next.
-    pub page_stride: u32,
-    /// Chunks of 32 tokens that a split takes at least, before another split gets any.
+    /// Bytes from one page of the layer's pool to the next.
+    pub page_bytes: u32,
+    /// Chunks of 16 tokens that a split takes at least, before another split gets any.
     pub least_chunks: u32,
     /// RMSNorm's epsilon for query and key heads.
     pub eps: f32,
@@ -85,8 +84,8 @@ struct Arguments {
     frequencies: *const F32x2,
     state: *const StepState,
     table: *const u32,
-    keys: *mut u16,
-    values: *mut u16,
+    keys: *mut u8,
+    values: *mut u8,
     workspace: Workspace,
     out: *mut f32,
     shape: AttentionShape,
@@ -130,26 +129,29 @@ impl<const HD: u32> Block<HD> {
         self.split == self.share.active - 1
     }
 
-    /// The key or value head of this block in the page of token `token`.
+    /// The page of token `token`.
     ///
     /// # Safety
-    /// The table has the token's page.
+    /// The table has it.
     #[inline(always)]
-    unsafe fn head(&self, a: &Arguments, pool: *mut u16, token: u32) -> *mut u16 {
+    unsafe fn page(&self, a: &Arguments, token: u32) -> u32 {
         // SAFETY: the caller's.
-        unsafe {
-            let page = global::load_nc(a.table.add((token / kv::PAGE_TOKENS) as usize));
-            pool.add(kv::head_base(page, a.shape.page_stride, self.kv_head, HD))
-        }
+        unsafe { global::load_nc(a.table.add((token / kv::PAGE_TOKENS) as usize)) }
+    }
+
+    /// Byte of a pool at which the key or value head of this block begins in page `page`.
+    #[inline(always)]
+    fn head<T: KvType>(&self, a: &Arguments, page: u32) -> usize {
+        T::FORMAT.head_at(page, a.shape.page_bytes, self.kv_head, HD)
     }
 }
 
-/// The kernel's body. `WIDE`: more than 8 query heads a key head.
+/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups.
 ///
 /// # Safety
 /// The arguments of a launch that [`attention`] prepared.
 #[inline(always)]
-unsafe fn attend<const HD: u32, const WIDE: bool>(a: Arguments) {
+unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
     // SAFETY: all accesses are those of a prepared launch; each is explained where it is not obvious.
     unsafe {
         let block = Block::<HD>::new(&a);
@@ -158,10 +160,10 @@ unsafe fn attend<const HD: u32, const WIDE: bool>(a: Arguments) {
             pdl::wait();
             return;
         }
-        let room = Room::<HD, WIDE>::new(block.warps);
+        let room = Room::<HD, GROUPS>::new(block.warps);
         let pairs = Pairs::<HD>::at(block.position, &a.shape, a.frequencies, block.lane);
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
-        let mut warp = Warp::<HD, WIDE>::start(&a, &block);
+        let mut warp = Warp::<T, HD, GROUPS>::start(&a, &block);
         room.clear_spare_rows(block.group);
         pdl::launch_dependents();
         pdl::wait();
@@ -174,7 +176,7 @@ unsafe fn attend<const HD: u32, const WIDE: bool>(a: Arguments) {
             q_weight,
             k_weight,
         };
-        prepare.run();
+        prepare.run::<T>();
         thread::sync_threads();
         warp.run(&a, &block, room.queries);
         warp.publish(&block, room);
@@ -187,27 +189,27 @@ unsafe fn attend<const HD: u32, const WIDE: bool>(a: Arguments) {
 }
 
 /// The heads of a block, normalised and rotated after the wait.
-struct Prepare<'a, const HD: u32, const WIDE: bool> {
+struct Prepare<'a, const HD: u32, const GROUPS: usize> {
     a: &'a Arguments,
     block: &'a Block<HD>,
     pairs: &'a Pairs<HD>,
-    room: Room<HD, WIDE>,
+    room: Room<HD, GROUPS>,
     q_weight: Values,
     k_weight: Values,
 }
 
-impl<const HD: u32, const WIDE: bool> Prepare<'_, HD, WIDE> {
+impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
     /// Puts the block's query heads into shared memory, a warp at a time two of them; the owner of the new token also
     /// appends its key and value and leaves their score and value there.
     ///
     /// # Safety
     /// As [`attend`], after the wait.
     #[inline(always)]
-    unsafe fn run(&self) {
+    unsafe fn run<T: KvType>(&self) {
         let (block, group) = (self.block, self.block.group);
         let key = if block.owner() {
             // SAFETY: the caller's.
-            unsafe { self.append() }
+            unsafe { self.append::<T>() }
         } else {
             [(0.0, 0.0); 4]
         };
@@ -215,14 +217,14 @@ impl<const HD: u32, const WIDE: bool> Prepare<'_, HD, WIDE> {
         while head < group {
             let other = if head + 1 < group { head + 1 } else { head };
             // SAFETY: both are heads of the group.
-            unsafe { self.two_heads(head, other, &key) };
+            unsafe { self.two_heads::<T>(head, other, &key) };
             head += 2 * block.warps;
         }
     }
 
     /// Heads `h` and `i` (the same, where the group is odd) of the group.
     #[inline(always)]
-    unsafe fn two_heads(&self, h: u32, i: u32, key: &Values) {
+    unsafe fn two_heads<T: KvType>(&self, h: u32, i: u32, key: &Values) {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let at = |head: u32| a.qkv.wrapping_add(((block.kv_head * block.group + head) * HD) as usize);
         // SAFETY: heads of the group lie in `qkv`.
@@ -232,8 +234,8 @@ impl<const HD: u32, const WIDE: bool> Prepare<'_, HD, WIDE> {
         let scale = a.shape.scale * core::f32::consts::LOG2_E;
         let x = pairs.turn(&x, &self.q_weight, scale * self.norm_scale(a.q_norm, sx));
         let y = pairs.turn(&y, &self.q_weight, scale * self.norm_scale(a.q_norm, sy));
-        self.room.store_query(pairs, h, &x);
-        self.room.store_query(pairs, i, &y);
+        self.room.store_query::<T>(pairs, h, &x);
+        self.room.store_query::<T>(pairs, i, &y);
         if block.owner() {
             let (sx, sy) = sum_two(dot(&x, key), dot(&y, key));
             if block.lane == 0 {
@@ -254,56 +256,32 @@ impl<const HD: u32, const WIDE: bool> Prepare<'_, HD, WIDE> {
 
     /// Appends the new token and returns the lane's pairs of its key, as stored.
     #[inline(always)]
-    unsafe fn append(&self) -> Values {
+    unsafe fn append<T: KvType>(&self) -> Values {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let slot = block.position % kv::PAGE_TOKENS;
         let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
         // SAFETY: the new token's page is in the table, its head is this block's alone, and `qkv` has its row.
         unsafe {
+            let head = block.head::<T>(a, block.page(a, block.position));
             let x = pairs.load(row(a.shape.heads + block.kv_head));
             let (squares, _) = sum_two(pairs.squares(&x), 0.0);
             let x = pairs.turn(&x, &self.k_weight, self.norm_scale(a.k_norm, squares));
-            let key = rounded::<HD>(&x);
-            if block.warp == 0 {
-                let to = block.head(a, a.keys, block.position).add(kv::key_at(slot, 0, HD));
-                pairs.each(&key, |dim, v| global::store(to.add(dim as usize), to_bits(v)));
-            }
+            let key = pairs.stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
+                if block.warp == 0 {
+                    T::write(a.keys.add(head), T::FORMAT.key(slot, dim, HD), dim, stored);
+                }
+            });
             let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
-            let to = block.head(a, a.values, block.position);
             let mut dim = thread::thread_idx_x();
             while dim < HD {
-                let bits = to_bits(global::load(value.add(dim as usize)));
-                global::store(to.add(kv::value_at(slot, dim)), bits);
-                self.room.new_value.store(dim, to_value(bits));
+                let stored = T::encode(global::load(value.add(dim as usize)));
+                T::write(a.values.add(head), T::FORMAT.value(slot, dim, HD), dim, stored);
+                self.room.new_value.store(dim, stored.value);
                 dim += thread::block_dim_x();
             }
             key
         }
     }
-}
-
-/// The bits of `x` as f16.
-#[inline(always)]
-fn to_bits(x: f32) -> u16 {
-    half2::f32_to_f16(x).to_bits()
-}
-
-/// The value of f16 bits.
-#[inline(always)]
-fn to_value(bits: u16) -> f32 {
-    half2::f16_to_f32(half::f16::from_bits(bits))
-}
-
-/// The values as f16 keeps them.
-#[inline(always)]
-fn rounded<const HD: u32>(v: &Values) -> Values {
-    let mut out = *v;
-    unroll!(for I in 0..4 {
-        if (I as u32) < HD / 64 {
-            out[I] = (to_value(to_bits(v[I].0)), to_value(to_bits(v[I].1)));
-        }
-    });
-    out
 }
 
 /// The lane's part of a dot product; pairs that a head does not have are zero.
@@ -327,41 +305,71 @@ fn sum_two(mut x: f32, mut y: f32) -> (f32, f32) {
 }
 
 /// A warp's running attention over its chunks.
-struct Warp<const HD: u32, const WIDE: bool> {
+///
+/// A chunk is up to four batches: its keys, then its values, of 128 dims each. Two batches are in registers or on their
+/// way at any time: when one is used up, the one after the next takes its place.
+struct Warp<T: KvType, const HD: u32, const GROUPS: usize> {
     at: Corner,
     chunk: u32,
-    keys: tile::Batch,
-    values: tile::Batch,
-    out: [Output; 2],
-    running: [Running; 2],
+    /// The pages of the warp's chunk and of the one behind it.
+    pages: [u32; 2],
+    loads: [T::Batch; 2],
+    out: [Output; GROUPS],
+    running: [Running; GROUPS],
 }
 
-impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
-    /// Registers hold one batch of loads only, so each is loaded when it is needed.
-    const LEAN: bool = HD > 128 || (WIDE && HD == 128);
+impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
+    /// Batches of a chunk's keys, and of its values.
+    const BATCHES: usize = HD.div_ceil(128) as usize;
 
-    /// Sets out, with the keys and values of the warp's first chunk on their way.
+    /// Sets out, with the first two batches of the warp's first chunk on their way.
     ///
     /// # Safety
     /// As [`attend`].
     #[inline(always)]
     unsafe fn start(a: &Arguments, block: &Block<HD>) -> Self {
-        let (at, chunk) = (Corner::of(block.lane), block.share.begin + block.warp);
-        let (mut keys, mut values) = (EMPTY, EMPTY);
-        if !Self::LEAN && chunk < block.share.end {
+        let mut warp = Self {
+            at: Corner::of(block.lane),
+            chunk: block.share.begin + block.warp,
+            pages: [0; 2],
+            loads: [T::EMPTY; 2],
+            out: [[[0.0; 4]; 16]; GROUPS],
+            running: [Running::NONE; GROUPS],
+        };
+        if warp.chunk < block.share.end {
             // SAFETY: the chunk holds an old token, so its page is in the table.
             unsafe {
-                keys = at.keys::<HD>(block.head(a, a.keys, chunk * CHUNK), tile::slot(chunk), 0);
-                values = at.values::<HD>(block.head(a, a.values, chunk * CHUNK), tile::slot(chunk), 0);
+                warp.pages[0] = block.page(a, warp.chunk * CHUNK);
+                warp.loads[0] = warp.load(a, block, warp.pages[0], warp.chunk, 0);
+                warp.loads[1] = warp.load(a, block, warp.pages[0], warp.chunk, 1);
+                warp.find_next(a, block);
             }
         }
-        Self {
-            at,
-            chunk,
-            keys,
-            values,
-            out: [[[0.0; 4]; 16]; 2],
-            running: [Running::NONE; 2],
+        warp
+    }
+
+    /// Looks up the page of the chunk behind this one, if there is one.
+    #[inline(always)]
+    unsafe fn find_next(&mut self, a: &Arguments, block: &Block<HD>) {
+        let next = self.chunk + block.warps;
+        if next < block.share.end {
+            // SAFETY: the chunk holds an old token.
+            self.pages[1] = unsafe { block.page(a, next * CHUNK) };
+        }
+    }
+
+    /// Sends for batch `i` of chunk `chunk`, which lies in page `page`.
+    #[inline(always)]
+    unsafe fn load(&self, a: &Arguments, block: &Block<HD>, page: u32, chunk: u32, i: usize) -> T::Batch {
+        let head = block.head::<T>(a, page);
+        let within = chunk % (kv::PAGE_TOKENS / CHUNK);
+        // SAFETY: the page's heads are readable.
+        unsafe {
+            if i < Self::BATCHES {
+                T::load_keys::<HD>(a.keys.add(head), within, self.at, i as u32)
+            } else {
+                T::load_values::<HD>(a.values.add(head), within, self.at, (i - Self::BATCHES) as u32)
+            }
         }
     }
 
@@ -373,137 +381,112 @@ impl<const HD: u32, const WIDE: bool> Warp<HD, WIDE> {
     unsafe fn run(&mut self, a: &Arguments, block: &Block<HD>, queries: Queries<HD>) {
         while self.chunk < block.share.end {
             // SAFETY: the chunk holds an old token.
-            unsafe { self.one(a, block, queries) };
-            self.chunk += block.warps;
+            unsafe {
+                self.one(a, block, queries);
+                self.pages[0] = self.pages[1];
+                self.chunk += block.warps;
+                self.find_next(a, block);
+            }
         }
     }
 
-    /// One chunk. Up to 128 dims the next chunk's keys are loaded while its values are multiplied, and the next
-    /// chunk's values behind them.
+    /// One chunk.
     #[inline(always)]
     unsafe fn one(&mut self, a: &Arguments, block: &Block<HD>, queries: Queries<HD>) {
-        let (at, slot, token) = (self.at, tile::slot(self.chunk), self.chunk * CHUNK);
-        let valid = block.position as i32 - (token + 8 * at.t) as i32;
-        // SAFETY: both chunks hold old tokens.
+        let (at, token) = (self.at, self.chunk * CHUNK);
+        let mut scores = [[[0.0; 4]; 2]; GROUPS];
+        let mut weights = [[[0; 2]; 2]; GROUPS];
+        unroll!(for U in 0..4 {
+            if U < 2 * Self::BATCHES {
+                if U < Self::BATCHES {
+                    tile::score::<T, HD, GROUPS>(&mut scores, &queries, at, &self.loads[U % 2], U as u32);
+                } else {
+                    if U == Self::BATCHES {
+                        weights = self.weigh(&scores, token + 2 * at.t, block);
+                    }
+                    self.mix(U, &weights, block.position as i32 - token as i32);
+                }
+                // SAFETY: the next chunk holds an old token, if there is one.
+                unsafe { self.refill(a, block, U) };
+            }
+        });
+    }
+
+    /// Sends for the batch two behind batch `used` of the chunk, in its place.
+    #[inline(always)]
+    unsafe fn refill(&mut self, a: &Arguments, block: &Block<HD>, used: usize) {
+        let (i, next) = (used + 2, self.chunk + block.warps);
+        // SAFETY: the caller's.
         unsafe {
-            let keys = block.head(a, a.keys, token);
-            let values = block.head(a, a.values, token);
-            if Self::LEAN {
-                self.keys = at.keys::<HD>(keys, slot, 0);
-            }
-            let mut scores = [[0.0; 4]; 4];
-            tile::score::<HD>(&mut scores, queries, at, &self.keys, 0);
-            if tile::batches(HD) > 1 {
-                warp::sync();
-                let second = at.keys::<HD>(keys, slot, 1);
-                tile::score::<HD>(&mut scores, queries, at, &second, 1);
-            }
-            if !Self::LEAN {
-                self.next_keys(a, block);
-            }
-            let weights = self.weigh(&scores, token + 8 * at.t, block);
-            let partial = token + CHUNK > block.position;
-            if Self::LEAN {
-                // Not before: there are no registers for it.
-                warp::sync();
-                self.values = at.values::<HD>(values, slot, 0);
-            }
-            let mut value = self.values;
-            self.mix(&mut value, weights, 0, partial, valid);
-            if !Self::LEAN {
-                self.next_values(a, block);
-            }
-            if tile::batches(HD) > 1 {
-                warp::sync();
-                let mut value = at.values::<HD>(values, slot, 1);
-                self.mix(&mut value, weights, 1, partial, valid);
+            if i < 2 * Self::BATCHES {
+                self.loads[used % 2] = self.load(a, block, self.pages[0], self.chunk, i);
+            } else if next < block.share.end {
+                self.loads[used % 2] = self.load(a, block, self.pages[1], next, i - 2 * Self::BATCHES);
             }
         }
     }
 
-    /// Sends for the first keys of the warp's next chunk, if there is one.
+    /// The softmax weights of a chunk for each group; rescales what was summed before.
     #[inline(always)]
-    unsafe fn next_keys(&mut self, a: &Arguments, block: &Block<HD>) {
-        let next = self.chunk + block.warps;
-        if next < block.share.end {
-            // SAFETY: the chunk holds an old token.
-            self.keys = unsafe {
-                self.at
-                    .keys::<HD>(block.head(a, a.keys, next * CHUNK), tile::slot(next), 0)
-            };
-        }
-    }
-
-    /// Sends for the values of the warp's next chunk, if there is one.
-    #[inline(always)]
-    unsafe fn next_values(&mut self, a: &Arguments, block: &Block<HD>) {
-        let next = self.chunk + block.warps;
-        if next < block.share.end {
-            // SAFETY: the chunk holds an old token.
-            self.values = unsafe {
-                self.at
-                    .values::<HD>(block.head(a, a.values, next * CHUNK), tile::slot(next), 0)
-            };
-        }
-    }
-
-    /// The softmax weights of a chunk for both halves of the heads; rescales what was summed before.
-    #[inline(always)]
-    fn weigh(&mut self, scores: &tile::Scores, token: u32, block: &Block<HD>) -> [[u32; 4]; 2] {
-        let mut weights = [[0; 4]; 2];
-        unroll!(for H in 0..2 {
-            if H == 0 || WIDE {
-                let s = softmax::of_lane::<WIDE>(scores, H, token, block.share.first, block.position);
-                let (p, before) = self.running[H].add(s);
+    fn weigh(&mut self, scores: &[Scores; GROUPS], token: u32, block: &Block<HD>) -> [Weights; GROUPS] {
+        let mut weights = [[[0; 2]; 2]; GROUPS];
+        unroll!(for G in 0..GROUPS {
+            let s = softmax::of_lane(&scores[G], token, block.share.first, block.position);
+            let ([p], before) = self.running[G].add::<T, 1>([s]);
+            // Most chunks bring no new maximum.
+            if warp::any(before != 1.0) {
                 let (even, odd) = softmax::for_outputs(self.at, before);
-                tile::rescale::<HD>(&mut self.out[H], even, odd);
-                weights[H] = p;
+                tile::rescale::<HD>(&mut self.out[G], even, odd);
             }
+            weights[G] = p;
         });
         weights
     }
 
+    /// Adds the values of batch `i` of the chunk, of which the first `valid` tokens are there.
     #[inline(always)]
-    fn mix(&mut self, values: &mut tile::Batch, weights: [[u32; 4]; 2], b: u32, partial: bool, valid: i32) {
-        if partial {
-            tile::clip(values, valid);
+    fn mix(&mut self, i: usize, weights: &[Weights; GROUPS], valid: i32) {
+        warp::sync();
+        if valid < CHUNK as i32 {
+            T::clip(&mut self.loads[i % 2], self.at, valid);
         }
-        unroll!(for H in 0..2 {
-            if H == 0 || WIDE {
-                tile::mix::<HD>(&mut self.out[H], values, weights[H], b);
-            }
+        unroll!(for G in 0..GROUPS {
+            tile::mix::<T, HD>(
+                &mut self.out[G],
+                &self.loads[i % 2],
+                &weights[G],
+                (i - Self::BATCHES) as u32,
+            );
         });
     }
 
     /// Leaves the warp's maxima, sums and outputs in shared memory.
     #[inline(always)]
-    fn publish(&self, block: &Block<HD>, room: Room<HD, WIDE>) {
-        unroll!(for H in 0..2 {
-            if H == 0 || WIDE {
-                let sum = self.running[H].total();
-                if self.at.t == 0 {
-                    let row = Partial {
-                        max: self.running[H].max,
-                        sum,
-                    };
-                    room.store_partial(block.warp, 8 * H as u32 + self.at.g, row);
-                }
-                room.store_output(block.warp, 8 * H as u32 + 2 * self.at.t, self.at.g, &self.out[H]);
+    fn publish(&self, block: &Block<HD>, room: Room<HD, GROUPS>) {
+        unroll!(for G in 0..GROUPS {
+            let sum = self.running[G].total();
+            if self.at.t == 0 {
+                let row = Partial {
+                    max: self.running[G].max,
+                    sum,
+                };
+                room.store_partial(block.warp, 8 * G as u32 + self.at.g, row);
             }
+            room.store_output(block.warp, 8 * G as u32 + 2 * self.at.t, self.at.g, &self.out[G]);
         });
     }
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $dims:literal, $wide:literal;)*) => {$(
-        $(#[$doc])*
+    ($($name:ident = $format:ident, $dims:literal, $groups:literal, $registers:literal, $doc:literal;)*) => {$(
+        #[doc = $doc]
         ///
         /// Prepare it with [`attention`]; see the module for formula and layouts. `counters` holds a zero for each key
         /// head before and after.
         ///
         /// # Safety
         /// The arguments of a launch that [`attention`] prepared.
-        #[kernel(pdl)]
+        #[kernel(pdl, registers = $registers)]
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(
             qkv: *const f32,
@@ -512,8 +495,8 @@ macro_rules! kernels {
             frequencies: *const F32x2,
             state: *const StepState,
             table: *const u32,
-            keys: *mut u16,
-            values: *mut u16,
+            keys: *mut u8,
+            values: *mut u8,
             partial: *mut f32,
             counters: *mut u32,
             out: *mut f32,
@@ -522,7 +505,7 @@ macro_rules! kernels {
             let workspace = Workspace { partial, counters };
             // SAFETY: passed on.
             unsafe {
-                attend::<$dims, $wide>(Arguments {
+                attend::<$format, $dims, $groups>(Arguments {
                     qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
                 });
             }
@@ -531,16 +514,21 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Attention of one token, heads of 64 dims, up to 8 query heads a key head.
-    attention_64 = 64, false;
-    /// Attention of one token, heads of 128 dims, up to 8 query heads a key head.
-    attention_128 = 128, false;
-    /// Attention of one token, heads of 256 dims, up to 8 query heads a key head.
-    attention_256 = 256, false;
-    /// Attention of one token, heads of 64 dims, 9 to 16 query heads a key head.
-    attention_64_wide = 64, true;
-    /// Attention of one token, heads of 128 dims, 9 to 16 query heads a key head.
-    attention_128_wide = 128, true;
+    attention_64_f16 = F16, 64, 1, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_f16 = F16, 128, 1, 152, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_f16 = F16, 256, 1, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_f16_wide = F16, 64, 2, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_f16_wide = F16, 128, 2, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_bf16 = Bf16, 64, 1, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_bf16 = Bf16, 128, 1, 152, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_bf16 = Bf16, 256, 1, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_bf16_wide = Bf16, 64, 2, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_bf16_wide = Bf16, 128, 2, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_q8_0 = Q8_0, 64, 1, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, 152, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_q8_0 = Q8_0, 256, 1, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_q8_0_wide = Q8_0, 64, 2, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_q8_0_wide = Q8_0, 128, 2, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
 }
 
 #[cfg(test)]

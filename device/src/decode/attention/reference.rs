@@ -1,7 +1,7 @@
 //! Attention of one new token in f64: what every attention kernel must give.
 
 use super::AttentionShape;
-use crate::decode::kv;
+use crate::decode::kv::{self, Cell, Pool};
 use crate::decode::rope;
 use cuda_std::F32x2;
 
@@ -21,35 +21,34 @@ pub struct AttentionInputs<'a> {
     pub frequencies: &'a [F32x2],
     /// Page of every 64 tokens.
     pub table: &'a [u32],
-    /// The layer's pool of keys, f16.
-    pub keys: &'a [u16],
-    /// The layer's pool of values, f16.
-    pub values: &'a [u16],
+    /// The layer's pool of keys.
+    pub keys: &'a Pool,
+    /// The layer's pool of values.
+    pub values: &'a Pool,
 }
 
 /// What a step of attention gives.
 pub struct AttentionOutputs {
     /// The attention output, `[head][dim]`.
     pub out: Vec<f64>,
-    /// The new key as stored, `[kv head][dim]`, f16.
-    pub key: Vec<u16>,
-    /// The new value as stored, `[kv head][dim]`, f16.
-    pub value: Vec<u16>,
+    /// The new key as stored, `[kv head][dim]`.
+    pub key: Vec<f32>,
+    /// The new value as stored, `[kv head][dim]`.
+    pub value: Vec<f32>,
 }
 
 impl AttentionInputs<'_> {
-    /// Runs the step in f64; the new key and value are rounded to f16 before they are used.
+    /// Runs the step in f64; the new key and value are rounded as the cache keeps them before they are used.
     #[must_use]
     pub fn run(&self) -> AttentionOutputs {
         let (heads, kv_heads) = (self.shape.heads as usize, self.shape.kv_heads as usize);
         let new = |first: usize, head: usize| &self.qkv[(first + head) * self.head_dim..][..self.head_dim];
-        let key: Vec<u16> = (0..kv_heads)
-            .flat_map(|h| self.turned(new(heads, h), self.norms.map(|n| n.1)))
-            .map(|v| half::f16::from_f64(v).to_bits())
+        let format = self.keys.format;
+        let key: Vec<f32> = (0..kv_heads)
+            .flat_map(|h| format.round(&narrow(&self.turned(new(heads, h), self.norms.map(|n| n.1)))))
             .collect();
-        let value: Vec<u16> = (0..kv_heads)
-            .flat_map(|h| new(heads + kv_heads, h))
-            .map(|v| half::f16::from_f32(*v).to_bits())
+        let value: Vec<f32> = (0..kv_heads)
+            .flat_map(|h| format.round(new(heads + kv_heads, h)))
             .collect();
         let out = (0..heads).flat_map(|h| self.head(h, &key, &value)).collect();
         AttentionOutputs { out, key, value }
@@ -77,17 +76,15 @@ impl AttentionInputs<'_> {
 
     /// Key or value `dim` of old token `token`.
     fn old(&self, token: u32, kv_head: u32, dim: u32, keys: bool) -> f64 {
-        let page = self.table[(token / kv::PAGE_TOKENS) as usize];
-        let slot = token % kv::PAGE_TOKENS;
-        let base = kv::head_base(page, self.shape.page_stride, kv_head, self.head_dim as u32);
-        let bits = match keys {
-            true => self.keys[base + kv::key_at(slot, dim, self.head_dim as u32)],
-            false => self.values[base + kv::value_at(slot, dim)],
+        let cell = Cell {
+            page: self.table[(token / kv::PAGE_TOKENS) as usize],
+            slot: token % kv::PAGE_TOKENS,
+            kv_head,
         };
-        half::f16::from_bits(bits).to_f64()
+        f64::from(if keys { self.keys } else { self.values }.get(cell, dim))
     }
 
-    fn head(&self, head: usize, key: &[u16], value: &[u16]) -> Vec<f64> {
+    fn head(&self, head: usize, key: &[f32], value: &[f32]) -> Vec<f64> {
         let (d, kv_head) = (self.head_dim, head / (self.shape.heads / self.shape.kv_heads) as usize);
         let q = self.turned(&self.qkv[head * d..][..d], self.norms.map(|n| n.0));
         let first = match self.shape.window {
@@ -95,7 +92,7 @@ impl AttentionInputs<'_> {
             window => (self.position + 1).saturating_sub(window),
         };
         let element = |token: u32, dim: usize, keys: bool| match token == self.position {
-            true => half::f16::from_bits(if keys { key } else { value }[kv_head * d + dim]).to_f64(),
+            true => f64::from(if keys { key } else { value }[kv_head * d + dim]),
             false => self.old(token, kv_head as u32, dim as u32, keys),
         };
         let score = |token| (0..d).map(|i| q[i] * element(token, i, true)).sum::<f64>() * f64::from(self.shape.scale);
@@ -120,4 +117,8 @@ impl AttentionInputs<'_> {
             cap => f64::from(cap) * (score / f64::from(cap)).tanh(),
         }
     }
+}
+
+fn narrow(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|v| *v as f32).collect()
 }

@@ -1,8 +1,7 @@
 //! Which tokens a block of the attention kernel takes: computed on the device from the position, so that one captured
 //! launch serves every depth.
 
-/// Tokens of a chunk: what a warp takes at a time.
-pub const CHUNK: u32 = 32;
+use crate::decode::kv::CHUNK;
 
 /// The part of the old tokens that falls to one split, in chunks of [`CHUNK`] tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The attention kernels at depths where something changes, and the shapes they refuse.
 
 use super::AttentionPlan;
+use crate::decode::kv::KvFormat;
 use crate::decode::rope::Pairing;
 use crate::testing::Emulated;
 use crate::testing::cases::attention::{Setting, fast, slow};
@@ -52,13 +53,30 @@ fn the_general_kernel_takes_what_the_fast_ones_refuse() {
         softcap: 5.0,
         ..Setting::new(34, 2, 80, 60)
     };
-    assert!(AttentionPlan::new(odd.shape(), 80, 132).is_err());
+    assert!(AttentionPlan::new(odd.shape(), odd.format, 80, 132).is_err());
     slow(&mut Emulated::new(1), odd, 1).unwrap();
 }
 
 #[test]
+fn every_format_around_the_edges_of_chunks() {
+    for format in KvFormat::ALL {
+        for position in [0, 1, 15, 16, 17, 95] {
+            let setting = Setting {
+                format,
+                ..Setting::new(8, 1, 128, position)
+            };
+            run(setting, 2, 2, u64::from(position));
+        }
+    }
+}
+
+#[test]
 fn shapes_that_are_refused_say_why() {
-    let refused = |s: Setting| AttentionPlan::new(s.shape(), s.head_dim, 132).unwrap_err().to_string();
+    let refused = |s: Setting| {
+        AttentionPlan::new(s.shape(), s.format, s.head_dim, 132)
+            .unwrap_err()
+            .to_string()
+    };
     assert!(refused(Setting::new(8, 1, 80, 0)).contains("heads of 80 dims"));
     assert!(refused(Setting::new(34, 2, 128, 0)).contains("34 query heads on 2 key heads"));
     assert!(refused(Setting::new(16, 1, 256, 0)).contains("1 to 8"));

@@ -1,177 +1,124 @@
-//! The two matrix products of attention on tensor cores, for a chunk of 32 tokens of one key/value head.
+//! The two matrix products of attention on tensor cores, for a chunk of 16 tokens of one key/value head.
 //!
-//! Scores: `S = Q · Kᵀ`, 16 rows of Q by 8 tokens at a time; then `Oᵀ = Vᵀ · Pᵀ`, 16 dims by 8 heads at a time. The
-//! operands come from memory in 16-byte loads and nothing moves between lanes:
+//! Scores: `S = Q · Kᵀ`, 16 rows of Q by 8 tokens at a time (score tile `j`: tokens `8j …`); then `Oᵀ = Vᵀ · Pᵀ`, 16 dims
+//! by 8 heads at a time. Nothing moves between lanes:
 //!
 //! - the order of dims inside a product does not matter as long as Q and K agree, so lane `(g, t)` takes dims
 //!   `8t … 8t+7` of every 32: step `s` of two multiplies dims `8t+4s … 8t+4s+3`;
-//! - column `n` of score tile `j` is token `8·(n/2) + 2j + (n mod 2)` of the chunk, so that lane `(g, t)` ends with
-//!   head `g`'s scores of tokens `8t+2j`, `8t+2j+1` – in order, the 8 tokens whose values it loads;
-//! - the score fragments of a tile are then the B operand of the second product as they are.
+//! - lane `(g, t)` ends with the scores of row `g` for tokens `8j + 2t` and `8j + 2t + 1`: as weights, they are the B
+//!   operand of the second product as they are.
 //!
-//! Q has 16 rows. With at most 8 query heads a key head (`WIDE` = false), rows 8…15 hold what f16 rounding lost of rows
-//! 0…7, so the scores are those of a 22-bit Q for nothing; with up to 16 heads they are heads 8…15.
+//! A *group* is 8 query heads, two rows of Q each: row `g` is head `g` in 16 bits, row `g + 8` what rounding lost of it, so
+//! the scores are those of a Q of twice the precision for nothing.
 
-use super::share::CHUNK;
-use crate::decode::kv::PAGE_TOKENS;
+use crate::decode::kv::{Corner, KvType};
 use cuda_std::prelude::*;
 
-/// Up to sixteen 16-byte loads in flight: half of a chunk's keys or values at 256 dims, all of them at up to 128.
-pub(crate) type Batch = [U32x4; 16];
-
-/// An empty batch.
-pub(crate) const EMPTY: Batch = [U32x4([0; 4]); 16];
-
-/// Batches of a chunk's keys, and of its values.
-pub(crate) const fn batches(head_dim: u32) -> u32 {
-    head_dim.div_ceil(128)
+/// Rows of Q that kernels multiply, from wherever they lie.
+///
+/// A row holds its dims in pairs, as stored and then what rounding lost: [`query_at`].
+pub(crate) trait Rows {
+    /// The lane's A fragments of rows `g` and `g + 8` of a group: dims `32c + 8t …` and `32c + 8t + 4 …`.
+    fn fragments(&self, at: Corner, group: usize, c: u32) -> [[u32; 4]; 2];
 }
 
-/// Which part of a chunk a lane loads.
-#[derive(Clone, Copy)]
-pub(crate) struct Corner {
-    /// Row of the fragments: lane / 4.
-    pub g: u32,
-    /// Column pair of the fragments: lane % 4.
-    pub t: u32,
+/// Index of dim `dim` in a row of Q; two behind it lies what rounding lost.
+#[inline(always)]
+pub(crate) const fn query_at(dim: u32) -> u32 {
+    dim / 2 * 4 + dim % 2
 }
 
-impl Corner {
-    /// The corner of this lane.
-    #[inline(always)]
-    pub(crate) fn of(lane: u32) -> Self {
-        Self {
-            g: lane >> 2,
-            t: lane & 3,
-        }
-    }
-
-    /// Loads batch `b` of the keys of the chunk at `slot` (0 or 32) of the page's key head at `head`: score tiles
-    /// `4b / batches …`, every 32 dims.
-    ///
-    /// # Safety
-    /// `head` points to a key head of a page, 16-byte aligned.
-    #[inline(always)]
-    pub(crate) unsafe fn keys<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
-        let row = slot + 8 * (self.g >> 1) + (self.g & 1) + 2 * (b * tiles::<HD>());
-        let from = (row * HD + 8 * self.t) as usize;
-        let mut batch = EMPTY;
-        unroll!(for I in 0..16 {
-            let (j, c) = (I as u32 / (HD / 32), I as u32 % (HD / 32));
-            if j < tiles::<HD>() {
-                // SAFETY: token and dims lie in the head.
-                batch[I] = unsafe { global::load_stream(head.add(from + (2 * j * HD + 32 * c) as usize).cast()) };
-            }
-        });
-        batch
-    }
-
-    /// Loads batch `b` of the values of the chunk at `slot` of the page's value head at `head`: dims `16m + g` and
-    /// `16m + g + 8` for eight `m`.
-    ///
-    /// # Safety
-    /// `head` points to a value head of a page, 16-byte aligned.
-    #[inline(always)]
-    pub(crate) unsafe fn values<const HD: u32>(self, head: *const u16, slot: u32, b: u32) -> Batch {
-        let from = ((128 * b + self.g) * PAGE_TOKENS + slot + 8 * self.t) as usize;
-        let mut batch = EMPTY;
-        unroll!(for I in 0..16 {
-            if (I as u32) < HD / 8 {
-                // SAFETY: dims and tokens lie in the head.
-                batch[I] = unsafe { global::load_stream(head.add(from + 8 * I * PAGE_TOKENS as usize).cast()) };
-            }
-        });
-        batch
-    }
-}
-
-/// Score tiles of one batch of keys.
-const fn tiles<const HD: u32>() -> u32 {
-    4 / batches(HD)
-}
-
-/// Q in shared memory: 16 rows of f16, each 64 bytes longer than its dims so that rows do not share banks.
+/// Q in shared memory: a row of each head, 16 bytes longer than it need be so that rows do not share banks.
 #[derive(Clone, Copy)]
 pub(crate) struct Queries<const HD: u32>(pub Shared<u16>);
 
 impl<const HD: u32> Queries<HD> {
-    const ROW: u32 = HD + 32;
+    const ROW: u32 = 2 * HD + 8;
 
-    /// Bytes of shared memory.
-    pub(crate) const BYTES: u32 = 16 * Self::ROW * 2;
-
-    /// Stores dim `dim` of row `row`.
-    #[inline(always)]
-    pub(crate) fn set(self, row: u32, dim: u32, bits: u16) {
-        self.0.store(row * Self::ROW + dim, bits);
+    /// Bytes of shared memory for `groups` groups.
+    pub(crate) const fn bytes(groups: u32) -> u32 {
+        8 * groups * Self::ROW * 2
     }
 
-    /// The lane's A fragments of rows `g` and `g + 8`, dims `32c + 8t …`.
+    /// Stores dim `dim` of head `head`: its 16 bits, and what they lost.
     #[inline(always)]
-    fn fragment(self, at: Corner, c: u32) -> (U32x4, U32x4) {
+    pub(crate) fn set(self, head: u32, dim: u32, [high, low]: [u16; 2]) {
+        let at = head * Self::ROW + query_at(dim);
+        self.0.store(at, high);
+        self.0.store(at + 2, low);
+    }
+}
+
+impl<const HD: u32> Rows for Queries<HD> {
+    #[inline(always)]
+    fn fragments(&self, at: Corner, group: usize, c: u32) -> [[u32; 4]; 2] {
         let from = self.0.cast::<U32x4>();
-        let at = |row: u32| (row * Self::ROW + 32 * c + 8 * at.t) / 8;
-        let row = lane_row();
-        (from.load(at(row)), from.load(at(row + 8)))
+        let first = ((8 * group as u32 + at.g) * Self::ROW + query_at(32 * c + 8 * at.t)) / 8;
+        [from.load(first).0, from.load(first + 1).0]
     }
 }
 
-#[inline(always)]
-fn lane_row() -> u32 {
-    warp::lane() >> 2
-}
+/// The two score tiles of a chunk, for a group.
+pub(crate) type Scores = [[f32; 4]; 2];
 
-/// The four score tiles of a chunk.
-pub(crate) type Scores = [[f32; 4]; 4];
-
-/// Adds the products of batch `b` of the keys to the score tiles it covers.
+/// Adds the products of batch `b` of a chunk's keys to the scores of each group.
 #[inline(always)]
-pub(crate) fn score<const HD: u32>(scores: &mut Scores, q: Queries<HD>, at: Corner, keys: &Batch, b: u32) {
+pub(crate) fn score<T: KvType, const HD: u32, const GROUPS: usize>(
+    scores: &mut [Scores; GROUPS],
+    rows: &impl Rows,
+    at: Corner,
+    keys: &T::Batch,
+    b: u32,
+) {
     warp::sync();
-    unroll!(for C in 0..8 {
-        if (C as u32) < HD / 32 {
-            let (hi, lo) = q.fragment(at, C as u32);
-            unroll!(for J in 0..4 {
-                if (J as u32) / tiles::<HD>() == b {
-                    let k = keys[(J % tiles::<HD>() as usize * (HD / 32) as usize + C) % 16].0;
-                    let (h, l) = (hi.0, lo.0);
-                    let s = mma::m16n8k16_f16([h[0], l[0], h[1], l[1]], [k[0], k[1]], scores[J]);
-                    scores[J] = mma::m16n8k16_f16([h[2], l[2], h[3], l[3]], [k[2], k[3]], s);
-                }
+    unroll!(for C in 0..4 {
+        if 4 * b + (C as u32) < HD / 32 {
+            unroll!(for J in 0..2 {
+                let k = T::keys(keys, C, J);
+                unroll!(for G in 0..GROUPS {
+                    let q = rows.fragments(at, G, 4 * b + C as u32);
+                    let before = if T::FORMAT.scaled() { [0.0; 4] } else { scores[G][J] };
+                    let s = T::mma(q[0], [k[0], k[1]], before);
+                    let s = T::mma(q[1], [k[2], k[3]], s);
+                    scores[G][J] = if T::FORMAT.scaled() {
+                        scaled(scores[G][J], T::key_scales(keys, C, J), s)
+                    } else {
+                        s
+                    };
+                });
             });
         }
     });
 }
 
-/// Outputs of a warp for 8 heads, transposed: `[m]` holds dims `16m + g` (heads 2t, 2t+1) and `16m + g + 8`.
-pub(crate) type Output = [[f32; 4]; 16];
-
-/// Adds batch `b` of the values, weighted by the probabilities `p` (8 tokens of head `g`, packed in pairs).
+/// `sum + scale · s`, the scales those of a tile's columns.
 #[inline(always)]
-pub(crate) fn mix<const HD: u32>(out: &mut Output, values: &Batch, p: [u32; 4], b: u32) {
-    warp::sync();
-    unroll!(for M in 0..16 {
-        if (M as u32) < HD / 16 && M as u32 / 8 == b {
-            let (v, w) = (values[2 * M % 16].0, values[(2 * M + 1) % 16].0);
-            let o = mma::m16n8k16_f16([v[0], w[0], v[1], w[1]], [p[0], p[1]], out[M]);
-            out[M] = mma::m16n8k16_f16([v[2], w[2], v[3], w[3]], [p[2], p[3]], o);
-        }
-    });
+fn scaled(sum: [f32; 4], [even, odd]: [f32; 2], s: [f32; 4]) -> [f32; 4] {
+    [
+        float::fma(even, s[0], sum[0]),
+        float::fma(odd, s[1], sum[1]),
+        float::fma(even, s[2], sum[2]),
+        float::fma(odd, s[3], sum[3]),
+    ]
 }
 
-/// Clears the values of tokens that are not there: of the lane's 8, those from `valid` on. What memory holds there may
-/// be anything, also a NaN, which no zero weight takes out of a sum.
+/// The weights of a chunk's tokens for the heads of a group, in pairs: of each part, tokens `2t …` and `8 + 2t …`.
+pub(crate) type Weights = [[u32; 2]; 2];
+
+/// Outputs of a warp for a group, transposed: `[m]` holds dims `16m + g` (heads 2t, 2t+1) and `16m + g + 8`.
+pub(crate) type Output = [[f32; 4]; 16];
+
+/// Adds batch `b` of a chunk's values, weighted.
 #[inline(always)]
-pub(crate) fn clip(values: &mut Batch, valid: i32) {
-    let keep = |word: i32| match valid - 2 * word {
-        ..=0 => 0,
-        1 => 0xffff,
-        _ => u32::MAX,
-    };
-    let masks = [keep(0), keep(1), keep(2), keep(3)];
-    unroll!(for I in 0..16 {
-        let v = values[I].0;
-        values[I] = U32x4([v[0] & masks[0], v[1] & masks[1], v[2] & masks[2], v[3] & masks[3]]);
+pub(crate) fn mix<T: KvType, const HD: u32>(out: &mut Output, values: &T::Batch, weights: &Weights, b: u32) {
+    unroll!(for M in 0..16 {
+        if (M as u32) < HD / 16 && M as u32 / 8 == b {
+            let v = T::values(values, M % 8);
+            out[M] = T::mma(v, T::weighted(values, M % 8 / 2, weights[0]), out[M]);
+            if T::WEIGHT_PARTS > 1 {
+                out[M] = T::mma(v, T::weighted(values, M % 8 / 2, weights[1]), out[M]);
+            }
+        }
     });
 }
 
@@ -184,10 +131,4 @@ pub(crate) fn rescale<const HD: u32>(out: &mut Output, even: f32, odd: f32) {
             out[M] = [o[0] * even, o[1] * odd, o[2] * even, o[3] * odd];
         }
     });
-}
-
-/// The first token of chunk `chunk` within its page.
-#[inline(always)]
-pub(crate) const fn slot(chunk: u32) -> u32 {
-    chunk * CHUNK % PAGE_TOKENS
 }

@@ -1,12 +1,13 @@
 //! A step of attention on random heads, caches and positions, against f64.
 //!
-//! Pages lie in a shuffled order, and every element of the cache that no token has written is a NaN: a kernel that
-//! lets one through fails.
+//! Pages lie in a shuffled order, and every value of the cache that no token has written is a NaN: a kernel that lets one
+//! through fails.
 
 use crate::decode::attention::{
     AttentionBuffers, AttentionInputs, AttentionOutputs, AttentionPlan, AttentionShape, attention, general::general,
 };
-use crate::decode::{StepState, kv, rope::Pairing};
+use crate::decode::kv::{self, Cell, KvFormat, Pool};
+use crate::decode::{StepState, rope::Pairing};
 use crate::rope;
 use crate::testing::{Case, Machine, Random, floats, radians, within};
 use cuda_std::launch::PreparedLaunch;
@@ -15,6 +16,7 @@ use cuda_std::{DevicePtr, F32x2};
 /// What varies between steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
+    pub format: KvFormat,
     pub heads: u32,
     pub kv_heads: u32,
     pub head_dim: u32,
@@ -31,6 +33,7 @@ impl Setting {
         let pairing = Pairing::Halves;
         let (window, normed, softcap) = (0, true, 0.0);
         Self {
+            format: KvFormat::F16,
             heads,
             kv_heads,
             head_dim,
@@ -50,7 +53,7 @@ impl Setting {
             rotated: self.rotated,
             pairing: self.pairing as u32,
             window: self.window,
-            page_stride: kv::page_elements(self.kv_heads, self.head_dim) + 8,
+            page_bytes: self.format.page_bytes(self.kv_heads, self.head_dim) + 16,
             least_chunks: 1 + self.position % 2,
             eps: 1e-6,
             scale: 1.0 / (self.head_dim as f32).sqrt(),
@@ -59,21 +62,65 @@ impl Setting {
         }
     }
 
-    /// A pool of pages; what no token has written is NaN.
-    pub(crate) fn pool(&self, table: &[u32], seed: u64, at: impl Fn(u32, u32) -> usize) -> Vec<u16> {
-        let stride = self.shape().page_stride;
-        let mut pool = vec![0x7e00u16; table.len() * stride as usize];
+    /// The cell of `kv_head` at `position`.
+    pub(crate) fn cell(table: &[u32], position: u32, kv_head: u32) -> Cell {
+        Cell {
+            page: table[(position / kv::PAGE_TOKENS) as usize],
+            slot: position % kv::PAGE_TOKENS,
+            kv_head,
+        }
+    }
+
+    /// A pool of keys or values; what no token has written is NaN.
+    pub(crate) fn pool(&self, table: &[u32], keys: bool, seed: u64) -> Pool {
+        let page_bytes = self.shape().page_bytes;
+        let mut pool = Pool {
+            format: self.format,
+            head_dim: self.head_dim,
+            page_bytes,
+            keys,
+            bytes: vec![0xff; table.len() * page_bytes as usize],
+        };
         let mut random = Random::new(seed);
-        for token in 0..self.position {
+        for position in 0..self.position {
             for head in 0..self.kv_heads {
-                let base = kv::head_base(table[(token / kv::PAGE_TOKENS) as usize], stride, head, self.head_dim);
-                for dim in 0..self.head_dim {
-                    let value = half::f16::from_f32(random.normal());
-                    pool[base + at(token % kv::PAGE_TOKENS, dim)] = value.to_bits();
-                }
+                let values: Vec<f32> = (0..self.head_dim).map(|_| random.normal()).collect();
+                pool.put(Self::cell(table, position, head), &values);
             }
         }
         pool
+    }
+}
+
+/// The same pools, but for the cells of `written`: those hold nearly the values that they hold in `want`.
+pub(crate) fn same_pool(got: &[u8], want: &Pool, before: &[u8], written: &[Cell]) -> Result<(), String> {
+    let what = if want.keys { "keys" } else { "values" };
+    let mut rest = vec![true; got.len()];
+    let stored = Pool {
+        bytes: got.to_vec(),
+        ..want.clone()
+    };
+    for &cell in written {
+        want.bytes_of(cell).into_iter().for_each(|byte| rest[byte] = false);
+        let values: Vec<f32> = (0..want.head_dim).map(|dim| want.get(cell, dim)).collect();
+        let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+        for (dim, value) in (0..).zip(values) {
+            // A key goes through f32: it may round to the neighbour. A value does not.
+            let allowed = match (want.keys, want.format) {
+                (false, _) => 0.0,
+                (true, KvFormat::F16) => value.abs() / 1000.0,
+                (true, KvFormat::Bf16) => value.abs() / 120.0,
+                (true, KvFormat::Q8_0) => largest / 120.0,
+            };
+            let got = stored.get(cell, dim);
+            if !((got - value).abs() <= allowed + 1e-7) {
+                return Err(format!("{what}: dim {dim} of {cell:?} is {got}, not {value}"));
+            }
+        }
+    }
+    match (0..got.len()).find(|&byte| rest[byte] && got[byte] != before[byte]) {
+        Some(byte) => Err(format!("{what}: byte {byte} has changed, and belongs to no new token")),
+        None => Ok(()),
     }
 }
 
@@ -85,8 +132,8 @@ struct Step {
     k_norm: Vec<f32>,
     frequencies: Vec<F32x2>,
     table: Vec<u32>,
-    keys: Vec<u16>,
-    values: Vec<u16>,
+    keys: Pool,
+    values: Pool,
 }
 
 impl Step {
@@ -102,8 +149,8 @@ impl Step {
             q_norm: floats(seed + 1, dim, 1.0),
             k_norm: floats(seed + 2, dim, 1.0),
             frequencies: rope::table(&radians(setting.rotated as usize, 1e6)),
-            keys: setting.pool(&table, seed + 3, |slot, d| kv::key_at(slot, d, setting.head_dim)),
-            values: setting.pool(&table, seed + 4, kv::value_at),
+            keys: setting.pool(&table, true, seed + 3),
+            values: setting.pool(&table, false, seed + 4),
             table,
             setting,
         }
@@ -145,8 +192,8 @@ impl Step {
             frequencies: machine.upload(&self.frequencies)?,
             state: machine.upload(&[state])?,
             table: machine.upload(&self.table)?,
-            keys: machine.upload(&self.keys)?,
-            values: machine.upload(&self.values)?,
+            keys: machine.upload(&self.keys.bytes)?,
+            values: machine.upload(&self.values.bytes)?,
             partial: machine.output(workspace)?,
             counters: machine.upload(&vec![0u32; self.setting.kv_heads as usize])?,
             out: machine.output((self.setting.heads * self.setting.head_dim) as usize)?,
@@ -174,27 +221,18 @@ impl Step {
         b: &AttentionBuffers,
         want: &AttentionOutputs,
     ) -> Result<(), String> {
-        let s = &self.setting;
-        let (mut keys, mut values) = (self.keys.clone(), self.values.clone());
-        let (slot, page) = (
-            s.position % kv::PAGE_TOKENS,
-            self.table[(s.position / kv::PAGE_TOKENS) as usize],
-        );
-        for i in 0..s.kv_heads * s.head_dim {
-            let (base, dim) = (
-                kv::head_base(page, s.shape().page_stride, i / s.head_dim, s.head_dim),
-                i % s.head_dim,
-            );
-            keys[base + kv::key_at(slot, dim, s.head_dim)] = want.key[i as usize];
-            values[base + kv::value_at(slot, dim)] = want.value[i as usize];
-        }
-        // A key goes through f32: it may round to the neighbour.
-        let differs = |got: &[u16], want: &[u16], by: u16| got.iter().zip(want).position(|(g, w)| g.abs_diff(*w) > by);
-        if let Some(i) = differs(&machine.download(b.keys, keys.len())?, &keys, 1) {
-            return Err(format!("element {i} of the keys is not {:#x}", keys[i]));
-        }
-        if let Some(i) = differs(&machine.download(b.values, values.len())?, &values, 0) {
-            return Err(format!("element {i} of the values is not {:#x}", values[i]));
+        let (s, dim) = (&self.setting, self.setting.head_dim as usize);
+        let cells: Vec<Cell> = (0..s.kv_heads)
+            .map(|head| Setting::cell(&self.table, s.position, head))
+            .collect();
+        for (pool, new, at) in [(&self.keys, &want.key, b.keys), (&self.values, &want.value, b.values)] {
+            let mut expected = pool.clone();
+            cells
+                .iter()
+                .zip(new.chunks(dim))
+                .for_each(|(cell, values)| expected.put(*cell, values));
+            let got = machine.download(at, pool.bytes.len())?;
+            same_pool(&got, &expected, &pool.bytes, &cells)?;
         }
         Ok(())
     }
@@ -208,7 +246,7 @@ pub(crate) fn fast(
     warps: u32,
     seed: u64,
 ) -> Result<f64, String> {
-    let plan = AttentionPlan::new(setting.shape(), setting.head_dim, 132)
+    let plan = AttentionPlan::new(setting.shape(), setting.format, setting.head_dim, 132)
         .map_err(|e| e.to_string())?
         .with(splits, warps);
     let step = Step::new(setting, seed);
@@ -220,7 +258,7 @@ pub(crate) fn fast(
 pub(crate) fn slow(machine: &mut dyn Machine, setting: Setting, seed: u64) -> Result<f64, String> {
     let step = Step::new(setting, seed);
     let buffers = step.upload(machine, 0)?;
-    let launch = general(setting.shape(), setting.head_dim, buffers).map_err(|e| e.to_string())?;
+    let launch = general(setting.shape(), setting.format, setting.head_dim, buffers).map_err(|e| e.to_string())?;
     step.check(machine, &buffers, &launch)
 }
 
@@ -237,49 +275,67 @@ fn random(seed: u64, head_dim: u32, groups: usize) -> Setting {
     setting
 }
 
-fn random_fast(machine: &mut dyn Machine, seed: u64, head_dim: u32, wide: bool) -> Result<f64, String> {
+fn random_fast(
+    machine: &mut dyn Machine,
+    seed: u64,
+    format: KvFormat,
+    head_dim: u32,
+    wide: bool,
+) -> Result<f64, String> {
     let mut setting = random(seed, head_dim, 8);
+    setting.format = format;
     if wide {
         (setting.heads, setting.kv_heads) = (9 + (seed % 8) as u32, 1);
     }
     fast(machine, setting, 1 + (seed % 5) as u32, 1 + (seed % 4) as u32, seed)
 }
 
-fn random_slow(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
-    let dim = [64, 80, 96, 128, 256, 512][(seed % 6) as usize];
+fn random_slow(machine: &mut dyn Machine, seed: u64, format: KvFormat) -> Result<f64, String> {
+    let dim = match format {
+        KvFormat::Q8_0 => [64, 96, 160, 128, 256, 512][(seed % 6) as usize],
+        _ => [64, 80, 88, 128, 256, 512][(seed % 6) as usize],
+    };
     let mut setting = random(seed, dim, 4);
+    setting.format = format;
     setting.position = setting.position.min(70);
     setting.softcap = [0.0, 5.0][(seed % 2) as usize];
     slow(machine, setting, seed)
 }
 
-pub(super) const CASES: &[Case] = &[
-    Case {
-        name: "attention_64",
-        run: |m, seed| random_fast(m, seed, 64, false),
-    },
-    Case {
-        name: "attention_128",
-        run: |m, seed| random_fast(m, seed, 128, false),
-    },
-    Case {
-        name: "attention_256",
-        run: |m, seed| random_fast(m, seed, 256, false),
-    },
-    Case {
-        name: "attention_64_wide",
-        run: |m, seed| random_fast(m, seed, 64, true),
-    },
-    Case {
-        name: "attention_128_wide",
-        run: |m, seed| random_fast(m, seed, 128, true),
-    },
-    Case {
-        name: "attention_128/4096",
-        run: |m, seed| fast(m, Setting::new(32, 4, 128, 4000 + seed as u32), 33, 4, seed),
-    },
-    Case {
-        name: "attention_general",
-        run: random_slow,
-    },
-];
+/// Qwen3-30B-A3B's heads behind some 4,000 tokens.
+fn deep(machine: &mut dyn Machine, seed: u64, format: KvFormat) -> Result<f64, String> {
+    let setting = Setting {
+        format,
+        ..Setting::new(32, 4, 128, 4000 + seed as u32)
+    };
+    fast(machine, setting, 33, 4, seed)
+}
+
+macro_rules! cases {
+    ($($name:literal, $function:ident($($arguments:expr),*);)*) => {
+        pub(super) const CASES: &[Case] = &[$(Case { name: $name, run: |m, seed| $function(m, seed, $($arguments),*) }),*];
+    };
+}
+
+cases! {
+    "attention_64_f16", random_fast(KvFormat::F16, 64, false);
+    "attention_64_bf16", random_fast(KvFormat::Bf16, 64, false);
+    "attention_64_q8_0", random_fast(KvFormat::Q8_0, 64, false);
+    "attention_128_f16", random_fast(KvFormat::F16, 128, false);
+    "attention_128_bf16", random_fast(KvFormat::Bf16, 128, false);
+    "attention_128_q8_0", random_fast(KvFormat::Q8_0, 128, false);
+    "attention_256_f16", random_fast(KvFormat::F16, 256, false);
+    "attention_256_bf16", random_fast(KvFormat::Bf16, 256, false);
+    "attention_256_q8_0", random_fast(KvFormat::Q8_0, 256, false);
+    "attention_64_f16_wide", random_fast(KvFormat::F16, 64, true);
+    "attention_64_bf16_wide", random_fast(KvFormat::Bf16, 64, true);
+    "attention_64_q8_0_wide", random_fast(KvFormat::Q8_0, 64, true);
+    "attention_128_f16_wide", random_fast(KvFormat::F16, 128, true);
+    "attention_128_bf16_wide", random_fast(KvFormat::Bf16, 128, true);
+    "attention_128_q8_0_wide", random_fast(KvFormat::Q8_0, 128, true);
+    "attention_128_f16/4096", deep(KvFormat::F16);
+    "attention_128_q8_0/4096", deep(KvFormat::Q8_0);
+    "attention_general_f16", random_slow(KvFormat::F16);
+    "attention_general_bf16", random_slow(KvFormat::Bf16);
+    "attention_general_q8_0", random_slow(KvFormat::Q8_0);
+}

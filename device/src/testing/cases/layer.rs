@@ -1,13 +1,14 @@
 //! Whole steps of the decode kernels, launch after launch, against f64: layers, head and the next token.
 
+use crate::decode::ahead::Ahead;
 use crate::decode::attention::{AttentionInputs, AttentionPlan, AttentionShape};
 use crate::decode::gateup::ExpertShape;
 use crate::decode::head::{Best, HeadShape};
+use crate::decode::kv::{Cell, KvFormat, PAGE_TOKENS, Pool};
 use crate::decode::plan::{Ending, LayerCache, LayerShape, LayerWeights, Prefetch, StepBuffers, ending, layer};
 use crate::decode::rope::Pairing;
 use crate::decode::rows::TileKind::{Q4K, Q6K};
 use crate::decode::state::{StepState, ring_token};
-use crate::decode::{ahead::Ahead, kv};
 use crate::rope;
 use crate::testing::tiled::{Tiled, normed};
 use crate::testing::{Case, Machine, Random, floats, radians, rms, within};
@@ -26,6 +27,7 @@ struct Sizes {
 }
 
 const HEAD_DIM: usize = 128;
+const FORMAT: KvFormat = KvFormat::F16;
 /// Pages of the cache.
 const PAGES: u32 = 3;
 const EPS: f32 = 1e-6;
@@ -41,7 +43,7 @@ impl Sizes {
             rotated: HEAD_DIM as u32,
             pairing: Pairing::Halves as u32,
             window: 0,
-            page_stride: kv::page_elements(self.kv_heads, HEAD_DIM as u32),
+            page_bytes: FORMAT.page_bytes(self.kv_heads, HEAD_DIM as u32),
             least_chunks: 1,
             eps: EPS,
             scale: 1.0 / (HEAD_DIM as f32).sqrt(),
@@ -75,12 +77,32 @@ struct Layer {
     gate: Tiled,
     up: Tiled,
     down: Tiled,
-    keys: Vec<u16>,
-    values: Vec<u16>,
+    keys: Pool,
+    values: Pool,
 }
 
 fn ones(seed: u64, n: usize) -> Vec<f32> {
     floats(seed, n, 0.1).iter().map(|v| 1.0 + v).collect()
+}
+
+/// A pool of random keys or values.
+fn cached(s: &Sizes, keys: bool, seed: u64) -> Pool {
+    let page_bytes = s.attention().page_bytes;
+    let mut pool = Pool {
+        format: FORMAT,
+        head_dim: HEAD_DIM as u32,
+        page_bytes,
+        keys,
+        bytes: vec![0; (PAGES * page_bytes) as usize],
+    };
+    let cells = PAGES * PAGE_TOKENS * s.kv_heads;
+    let values = floats(seed, cells as usize * HEAD_DIM, 1.0);
+    for (i, values) in (0..).zip(values.chunks(HEAD_DIM)) {
+        let (kv_head, token) = (i % s.kv_heads, i / s.kv_heads);
+        let (page, slot) = (token / PAGE_TOKENS, token % PAGE_TOKENS);
+        pool.put(Cell { page, slot, kv_head }, values);
+    }
+    pool
 }
 
 impl Layer {
@@ -89,13 +111,6 @@ impl Layer {
         let other = if seed.is_multiple_of(2) { Q4K } else { Q6K };
         let (q, k) = (s.heads as usize * HEAD_DIM, s.kv_heads as usize * HEAD_DIM);
         let rows = s.experts as usize * s.ff;
-        let pool = PAGES as usize * kv::page_elements(s.kv_heads, HEAD_DIM as u32) as usize;
-        let cached = |seed| {
-            floats(seed, pool, 1.0)
-                .iter()
-                .map(|v| half::f16::from_f32(*v).to_bits())
-                .collect()
-        };
         Ok(Self {
             attention_norm: ones(seed, s.columns),
             qkv: [
@@ -111,8 +126,8 @@ impl Layer {
             gate: Tiled::new(Q4K, rows, s.columns, seed + 9)?,
             up: Tiled::new(Q4K, rows, s.columns, seed + 10)?,
             down: Tiled::new(other, s.experts as usize * s.columns, s.ff, seed + 11)?,
-            keys: cached(seed + 12),
-            values: cached(seed + 13),
+            keys: cached(s, true, seed + 12),
+            values: cached(s, false, seed + 13),
         })
     }
 
@@ -141,8 +156,8 @@ impl Layer {
         Ok((
             weights,
             LayerCache {
-                keys: machine.upload(&self.keys)?,
-                values: machine.upload(&self.values)?,
+                keys: machine.upload(&self.keys.bytes)?,
+                values: machine.upload(&self.values.bytes)?,
             },
         ))
     }
@@ -202,7 +217,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         .map(|i| Layer::new(s, 100 * seed + i as u64))
         .collect::<Result<_, _>>()?;
     let x = floats(seed, s.columns, 1.0);
-    let plan = AttentionPlan::new(s.attention(), HEAD_DIM as u32, 12)
+    let plan = AttentionPlan::new(s.attention(), FORMAT, HEAD_DIM as u32, 12)
         .map_err(|e| e.to_string())?
         .with(3, 2);
     let b = StepBuffers {

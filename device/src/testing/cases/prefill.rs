@@ -2,10 +2,10 @@
 //!
 //! Activations keep 22 bits, so what remains is the rounding of f32 sums; in attention that of weights to f16.
 
-use super::attention::Setting;
+use super::attention::{Setting, same_pool};
 use crate::decode::attention::AttentionInputs;
 use crate::decode::gateup::ExpertShape;
-use crate::decode::kv;
+use crate::decode::kv::{self, Cell, KvFormat};
 use crate::decode::rows::{Matrix, TileKind};
 use crate::prefill::append::{Chunk, HeadBuffers, append};
 use crate::prefill::attention::attention;
@@ -159,11 +159,12 @@ fn product(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 /// A chunk through the cache and attention: outputs and cache must be those of one token after the other.
-fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32) -> Result<f64, String> {
+fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32, format: KvFormat) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let (kv_heads, per_key) = (1 + random.below(2) as u32, [1, 2, 3, 8][random.below(4)]);
     let mut setting = Setting::new(kv_heads * per_key, kv_heads, head_dim, random.below(90) as u32);
     setting.normed = random.below(3) > 0;
+    setting.format = format;
     let count = [1, 5, 33, 40][random.below(4)] as u32;
     let (shape, chunk) = (
         setting.shape(),
@@ -174,8 +175,11 @@ fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32) -> Result<f64, Str
     );
     let pages = kv::pages_of(setting.position + count);
     let table: Vec<u32> = (0..pages).map(|i| (i + pages / 2) % pages).collect();
-    let mut keys = setting.pool(&table, seed + 3, |slot, d| kv::key_at(slot, d, head_dim));
-    let mut values = setting.pool(&table, seed + 4, kv::value_at);
+    let (mut keys, mut values) = (
+        setting.pool(&table, true, seed + 3),
+        setting.pool(&table, false, seed + 4),
+    );
+    let before = [keys.bytes.clone(), values.bytes.clone()];
     let (dim, all) = (head_dim as usize, (setting.heads + 2 * kv_heads) as usize);
     let qkv = floats(seed, count as usize * all * dim, 1.5);
     let norms = [floats(seed + 1, dim, 1.0), floats(seed + 2, dim, 1.0)];
@@ -195,14 +199,14 @@ fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32) -> Result<f64, Str
         k_norm,
         frequencies: machine.upload(&frequencies)?,
         table: machine.upload(&table)?,
-        keys: machine.upload(&keys)?,
-        values: machine.upload(&values)?,
+        keys: machine.upload(&keys.bytes)?,
+        values: machine.upload(&values.bytes)?,
         queries: machine.output(2 * queries)?,
         out: machine.output(queries)?,
     };
-    run(machine, append(&b, shape, head_dim, chunk))?;
-    run(machine, attention(&b, shape, head_dim, chunk))?;
-    let mut want = Vec::new();
+    run(machine, append(&b, shape, (format, head_dim), chunk))?;
+    run(machine, attention(&b, shape, (format, head_dim), chunk))?;
+    let (mut want, mut written): (Vec<f64>, Vec<Cell>) = (Vec::new(), Vec::new());
     for (i, qkv) in qkv.chunks(all * dim).enumerate() {
         let position = setting.position + i as u32;
         let step = AttentionInputs {
@@ -218,29 +222,27 @@ fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32) -> Result<f64, Str
         }
         .run();
         want.extend(step.out);
-        for (i, (key, value)) in step.key.iter().zip(&step.value).enumerate() {
-            let (head, d) = (i as u32 / head_dim, i as u32 % head_dim);
-            let page = table[(position / kv::PAGE_TOKENS) as usize];
-            let base = kv::head_base(page, shape.page_stride, head, head_dim);
-            keys[base + kv::key_at(position % kv::PAGE_TOKENS, d, head_dim)] = *key;
-            values[base + kv::value_at(position % kv::PAGE_TOKENS, d)] = *value;
+        for (head, (key, value)) in (0..).zip(step.key.chunks(dim).zip(step.value.chunks(dim))) {
+            let cell = Setting::cell(&table, position, head);
+            keys.put(cell, key);
+            values.put(cell, value);
+            written.push(cell);
         }
     }
-    same_cache("keys", &machine.download(b.keys, keys.len())?, &keys, 1)?;
-    same_cache("values", &machine.download(b.values, values.len())?, &values, 0)?;
+    same_pool(
+        &machine.download(b.keys, keys.bytes.len())?,
+        &keys,
+        &before[0],
+        &written,
+    )?;
+    same_pool(
+        &machine.download(b.values, values.bytes.len())?,
+        &values,
+        &before[1],
+        &written,
+    )?;
     let allowed = 1e-3 * want.iter().fold(1e-3f64, |m, v| m.max(v.abs()));
     within("out", &machine.download(b.out, want.len())?, &want, |_| allowed)
-}
-
-/// A key goes through f32: it may round to the neighbour.
-fn same_cache(what: &str, got: &[u16], want: &[u16], by: u16) -> Result<(), String> {
-    match got.iter().zip(want).position(|(g, w)| g.abs_diff(*w) > by) {
-        Some(i) => Err(format!(
-            "element {i} of the {what} is {:#x}, not {:#x}",
-            got[i], want[i]
-        )),
-        None => Ok(()),
-    }
 }
 
 fn routing_logits(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
@@ -425,12 +427,28 @@ pub(super) const CASES: &[Case] = &[
         run: product,
     },
     Case {
-        name: "prefill_heads_64",
-        run: |m, seed| heads(m, seed, 64),
+        name: "prefill_heads_64_f16",
+        run: |m, seed| heads(m, seed, 64, KvFormat::F16),
     },
     Case {
-        name: "prefill_heads_128",
-        run: |m, seed| heads(m, seed, 128),
+        name: "prefill_heads_64_bf16",
+        run: |m, seed| heads(m, seed, 64, KvFormat::Bf16),
+    },
+    Case {
+        name: "prefill_heads_64_q8_0",
+        run: |m, seed| heads(m, seed, 64, KvFormat::Q8_0),
+    },
+    Case {
+        name: "prefill_heads_128_f16",
+        run: |m, seed| heads(m, seed, 128, KvFormat::F16),
+    },
+    Case {
+        name: "prefill_heads_128_bf16",
+        run: |m, seed| heads(m, seed, 128, KvFormat::Bf16),
+    },
+    Case {
+        name: "prefill_heads_128_q8_0",
+        run: |m, seed| heads(m, seed, 128, KvFormat::Q8_0),
     },
     Case {
         name: "prefill_router",

@@ -33,7 +33,9 @@ macro_rules! tests {
 tests! {
     argmax: "argmax/", 20;
     attention_64: "attention_64", 12;
-    attention_128: "attention_128", 4;
+    attention_128_f16: "attention_128_f16", 4;
+    attention_128_bf16: "attention_128_bf16", 8;
+    attention_128_q8_0: "attention_128_q8_0", 4;
     attention_256: "attention_256", 8;
     attention_general: "attention_general", 12;
     decode: "decode_", 12;
