@@ -23,6 +23,7 @@ fn decode(criterion: &mut Criterion) {
             context: 3 * TOKENS,
             threads: None,
             exact: false,
+            kv: None,
         };
         let mut engine = match model.engine(&options, &mut |_, _| {}) {
             Ok(engine) => engine,

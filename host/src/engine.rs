@@ -8,6 +8,7 @@ mod sequence;
 
 use std::ops::ControlFlow;
 
+use crate::model::KvType;
 use crate::profile::Profile;
 use crate::sample::Sampler;
 
@@ -66,6 +67,8 @@ pub struct Description {
     pub weight_bytes: u64,
     /// Bytes of the key/value cache at full context.
     pub kv_bytes: u64,
+    /// Type of the key/value cache.
+    pub kv: KvType,
 }
 
 /// Sequences on one device, one of them the current one.
@@ -276,6 +279,7 @@ mod tests {
                     device: text,
                     weight_bytes: 0,
                     kv_bytes: 0,
+                    kv: KvType::F16,
                 },
             }
         }

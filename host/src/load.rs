@@ -7,8 +7,8 @@ use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::engine::Engine;
 use crate::gpu::cuda::CudaDevice;
-use crate::gpu::{Arithmetic, DeviceError, GpuEngine};
-use crate::model::ModelSpec;
+use crate::gpu::{Arithmetic, DeviceError, GpuEngine, GpuOptions};
+use crate::model::{KvType, ModelSpec};
 use crate::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
 use sparkinfer_gguf::Gguf;
 use std::path::Path;
@@ -66,6 +66,37 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// Whether to compute in f32 with dequantised weights: slow, the reference.
     pub exact: bool,
+    /// Type of the key/value cache; if not given f16, or f32 where the CPU computes in f32.
+    pub kv: Option<KvType>,
+}
+
+impl EngineOptions {
+    /// What they mean for a GPU.
+    pub fn gpu(&self) -> GpuOptions {
+        GpuOptions {
+            context: self.context,
+            kv: self.kv.unwrap_or_default(),
+            arithmetic: if self.exact {
+                Arithmetic::Reference
+            } else {
+                Arithmetic::Practical
+            },
+        }
+    }
+
+    /// What they mean for the CPU.
+    pub fn cpu(&self) -> CpuOptions {
+        let defaults = if self.exact {
+            CpuOptions::reference(self.context)
+        } else {
+            CpuOptions::practical(self.context)
+        };
+        CpuOptions {
+            threads: self.threads.unwrap_or(0),
+            kv: self.kv.unwrap_or(defaults.kv),
+            ..defaults
+        }
+    }
 }
 
 /// A model that is ready to get an engine.
@@ -190,26 +221,12 @@ impl Model {
         options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<GpuEngine<CudaDevice>, DeviceError> {
-        let arithmetic = if options.exact {
-            Arithmetic::Reference
-        } else {
-            Arithmetic::Practical
-        };
         let device = CudaDevice::open(number)?;
-        GpuEngine::load_with(device, &self.gguf, &self.spec, options.context, arithmetic, progress)
+        GpuEngine::load_with(device, &self.gguf, &self.spec, &options.gpu(), progress)
     }
 
     fn cpu_engine(&self, options: &EngineOptions) -> Result<CpuEngine<'_>, OpenError> {
-        let arithmetic = if options.exact {
-            CpuOptions::reference
-        } else {
-            CpuOptions::practical
-        };
-        let options = CpuOptions {
-            threads: options.threads.unwrap_or(0),
-            ..arithmetic(options.context)
-        };
-        CpuEngine::new(&self.gguf, &self.spec, &options)
+        CpuEngine::new(&self.gguf, &self.spec, &options.cpu())
     }
 }
 
@@ -222,6 +239,7 @@ mod tests {
         context: 16,
         threads: Some(1),
         exact: false,
+        kv: None,
     };
 
     #[test]

@@ -167,6 +167,7 @@ mod tests {
             device: String::new(),
             weight_bytes: 0,
             kv_bytes: 0,
+            kv: crate::model::KvType::F16,
         };
         Successor {
             seen: Vec::new(),

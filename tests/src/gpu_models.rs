@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use sparkinfer::cpu::{CpuEngine, CpuOptions};
 use sparkinfer::engine::{Engine, generate_on_host};
-use sparkinfer::gpu::{Arithmetic, Backend, GpuEngine};
+use sparkinfer::gpu::{Arithmetic, Backend, GpuEngine, GpuOptions};
 use sparkinfer::model::{KvType, ModelSpec};
 use sparkinfer::sample::{SampleOptions, Sampler};
 use sparkinfer::synth::{Mix, Preset, Synth, SynthOptions};
@@ -22,6 +22,8 @@ pub struct ModelCase {
     pub mix: Mix,
     /// Arithmetic of the GPU engine.
     pub arithmetic: Arithmetic,
+    /// Type of both engines' caches.
+    pub kv: KvType,
     /// Tokens of the prompt.
     pub tokens: usize,
     /// Tokens that the device then chooses by itself, behind another prompt.
@@ -29,13 +31,17 @@ pub struct ModelCase {
 }
 
 impl ModelCase {
-    /// `model/PRESET/MIX`, with `/reference` for that arithmetic.
+    /// `model/PRESET/MIX`, with `/reference` for that arithmetic and the cache's type where it is not f16.
     pub fn name(&self) -> String {
         let end = match self.arithmetic {
             Arithmetic::Practical => "",
             Arithmetic::Reference => "/reference",
         };
-        format!("model/{}/{}{end}", self.preset, self.mix.name())
+        let cache = match self.kv {
+            KvType::F16 => String::new(),
+            kv => format!("/{kv}"),
+        };
+        format!("model/{}/{}{end}{cache}", self.preset, self.mix.name())
     }
 
     /// Error that is allowed, as a share of the largest logit: f32 sums in another order, or fused kernels, which round
@@ -60,15 +66,19 @@ pub fn cases() -> Vec<ModelCase> {
         // Past a page, and past the window where there is one.
         let tokens = 70.max(preset.parts.sliding_window as usize + 12);
         for &mix in [Mix::Q4KM].iter().chain(more) {
-            cases.extend(
-                [Arithmetic::Practical, Arithmetic::Reference].map(|arithmetic| ModelCase {
-                    preset: preset.name,
-                    mix,
-                    arithmetic,
-                    tokens,
-                    generated: 24,
-                }),
-            );
+            let case = ModelCase {
+                preset: preset.name,
+                mix,
+                arithmetic: Arithmetic::Practical,
+                kv: KvType::F16,
+                tokens,
+                generated: 24,
+            };
+            let arithmetic = Arithmetic::Reference;
+            cases.extend([case, ModelCase { arithmetic, ..case }]);
+            if mix == Mix::Q4KM {
+                cases.extend([KvType::Bf16, KvType::Q8_0].map(|kv| ModelCase { kv, ..case }));
+            }
         }
     }
     cases
@@ -89,10 +99,14 @@ pub fn run<B: Backend>(case: &ModelCase, backend: B) -> Result<String> {
     let gguf = Gguf::from_vec(case.preset, Synth::new(&options)?.to_vec()?)?;
     let spec = ModelSpec::from_gguf(&gguf)?;
     let context = case.tokens.max(case.generated + 3);
-    let mut gpu = GpuEngine::load_with(backend, &gguf, &spec, context, case.arithmetic, &mut |_, _| {})?;
-    let kv = KvType::F16;
+    let options = GpuOptions {
+        context,
+        kv: case.kv,
+        arithmetic: case.arithmetic,
+    };
+    let mut gpu = GpuEngine::load_with(backend, &gguf, &spec, &options, &mut |_, _| {})?;
     let options = CpuOptions {
-        kv,
+        kv: case.kv,
         ..CpuOptions::reference(context)
     };
     let mut cpu = CpuEngine::new(&gguf, &spec, &options)?;
@@ -196,6 +210,7 @@ mod tests {
             preset: "small-llama",
             mix: Mix::Q4_0,
             arithmetic: Arithmetic::Reference,
+            kv: KvType::F16,
             tokens: 2,
             generated: 2,
         };

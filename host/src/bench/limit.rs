@@ -36,7 +36,7 @@ impl Limit {
 pub fn kv_bytes(spec: &ModelSpec, kv: KvType, cached: usize) -> u64 {
     let layers = spec.attentions().map(|attention| {
         let seen = attention.window.map_or(cached, |window| cached.min(window));
-        (2 * attention.kv_heads * attention.head_dim * kv.bytes() * seen) as u64
+        (2 * attention.kv_heads * kv.bytes(attention.head_dim) * seen) as u64
     });
     layers.sum()
 }

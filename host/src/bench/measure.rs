@@ -5,13 +5,11 @@ use std::time::Instant;
 
 use super::{BenchError, BenchOptions, DecodeRow, Limit, Peer, ProfileAt, PromptRow, Result, Spread, kv_bytes};
 use crate::engine::Engine;
-use crate::model::{KvType, ModelSpec};
+use crate::model::ModelSpec;
 use crate::sample::{SampleOptions, Sampler};
 
 /// Replays of a stage behind one of its times.
 const PROFILE_REPETITIONS: usize = 50;
-/// The cache of every engine that is measured.
-const KV: KvType = KvType::F16;
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -62,7 +60,8 @@ impl Run<'_> {
             |peer| peer.decode(depth, tokens),
         )?;
         let middle = depth + 1 + tokens / 2;
-        let limit = bandwidth.map(|bandwidth| Limit::new(self.spec, KV, middle, bandwidth));
+        let kv = self.engine.description().kv;
+        let limit = bandwidth.map(|bandwidth| Limit::new(self.spec, kv, middle, bandwidth));
         Ok(DecodeRow {
             depth,
             ours,
@@ -74,7 +73,7 @@ impl Run<'_> {
     fn profile(&mut self, depth: usize) -> Result<Option<ProfileAt>> {
         let token = self.prompt[depth.min(self.prompt.len() - 1)];
         let profile = self.engine.profile(token, PROFILE_REPETITIONS)?;
-        let kv_bytes = kv_bytes(self.spec, KV, depth + 1);
+        let kv_bytes = kv_bytes(self.spec, self.engine.description().kv, depth + 1);
         Ok(profile.map(|profile| ProfileAt {
             depth,
             kv_bytes,

@@ -7,6 +7,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 use super::{BenchError, Result};
+use crate::model::KvType;
 
 /// Another engine on the same model file, measured the same way.
 pub trait Peer {
@@ -61,18 +62,27 @@ struct Run {
 }
 
 impl LlamaBench {
-    /// All layers on the GPU, flash attention, f16 cache: its fastest settings at batch size 1.
+    /// All layers on the GPU, flash attention: its fastest settings at batch size 1.
     pub fn on_gpu(binary: &Path, model: &Path) -> Self {
         Self::new(binary, model, &["-ngl", "99", "-fa", "1"])
     }
 
-    /// On that many threads of the CPU, flash attention, f16 cache.
+    /// On that many threads of the CPU, flash attention.
     pub fn on_cpu(binary: &Path, model: &Path, threads: usize) -> Self {
         Self::new(
             binary,
             model,
             &["-ngl", "0", "-dev", "none", "-fa", "1", "-t", &threads.to_string()],
         )
+    }
+
+    /// With a cache of that type.
+    #[must_use]
+    pub fn with_cache(mut self, kv: KvType) -> Self {
+        for flag in ["-ctk", "-ctv"] {
+            self.arguments.extend([flag.to_owned(), kv.to_string()]);
+        }
+        self
     }
 
     fn new(binary: &Path, model: &Path, arguments: &[&str]) -> Self {

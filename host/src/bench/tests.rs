@@ -45,6 +45,7 @@ fn measured(options: &BenchOptions, peer: &mut Steady) -> Result<Report> {
         context,
         threads: Some(1),
         exact: false,
+        kv: None,
     };
     let mut engine = model.engine(&engine, &mut |_, _| {}).unwrap();
     let prompt = PromptTokens::spread(model.spec.vocab_size, context);

@@ -1,5 +1,6 @@
 //! `sparkinfer bench`: how fast a model runs here.
 
+use super::cache::CacheArguments;
 use super::progress::LoadBar;
 use super::{Outcome, output};
 use crate::bench::{self, BenchOptions, LlamaBench, Peer, PromptTokens, sha256, svg};
@@ -23,6 +24,8 @@ pub struct Arguments {
     /// Where to compute: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceChoice,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -96,6 +99,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         context: options.context(),
         threads: arguments.threads.map(usize::from),
         exact: false,
+        kv: arguments.cache.kv_type,
     };
     let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
     drop(bar);
@@ -167,9 +171,13 @@ impl Arguments {
     fn peer(&self) -> Option<LlamaBench> {
         let (binary, model) = (self.peer.as_ref()?, self.model.as_ref()?);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Some(match self.uses_cpu() {
+        let peer = match self.uses_cpu() {
             true => LlamaBench::on_cpu(binary, model, self.threads.map_or_else(cores, usize::from)),
             false => LlamaBench::on_gpu(binary, model),
+        };
+        Some(match self.cache.kv_type {
+            Some(kv) => peer.with_cache(kv),
+            None => peer,
         })
     }
 }

@@ -1,5 +1,6 @@
 //! `sparkinfer generate`: text after a prompt.
 
+use super::cache::CacheArguments;
 use super::progress::LoadBar;
 use super::{Outcome, interrupt, output};
 use crate::device::DeviceChoice;
@@ -44,6 +45,8 @@ pub struct Arguments {
     /// Where to compute: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceChoice,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -214,6 +217,7 @@ impl Arguments {
             context,
             threads,
             exact: false,
+            kv: self.cache.kv_type,
         };
         Ok(model.engine(&options, progress)?)
     }

@@ -8,6 +8,7 @@
 
 mod accuracy;
 mod bench;
+mod cache;
 mod doctor;
 mod generate;
 mod inspect;

@@ -1,5 +1,6 @@
 //! `sparkinfer perplexity`: how well a model predicts a text.
 
+use super::cache::CacheArguments;
 use super::progress::WindowBar;
 use super::{Outcome, output};
 use crate::device::DeviceChoice;
@@ -34,6 +35,8 @@ pub struct Arguments {
     /// Where to compute: auto, cpu, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t)]
     device: DeviceChoice,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -114,6 +117,7 @@ impl Arguments {
             context: self.ctx as usize,
             threads: self.threads.map(usize::from),
             exact: self.f32,
+            kv: self.cache.kv_type,
         }
     }
 }

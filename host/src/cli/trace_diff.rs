@@ -1,9 +1,10 @@
 //! `sparkinfer trace-diff`: where two engines first differ.
 
+use super::cache::CacheArguments;
 use super::{Outcome, output};
 use crate::generate::prompt;
 use crate::load::Model;
-use crate::trace::{Side, compare, points};
+use crate::trace::{Settings, Side, compare, points};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub struct Arguments {
     /// 0.0003 on a GPU (its cache is f16) and 0.02 on the CPU (its activations have 8 bits), more in a deeper model
     #[arg(long, value_name = "X", default_value_t = 0.005, value_parser = tolerance)]
     tolerance: f64,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -56,7 +59,12 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     let mut tokens = model.prompt_ids(&arguments.prompt)?;
     ensure!(!tokens.is_empty(), "the prompt has no tokens");
     tokens.truncate(arguments.tokens as usize);
-    let engine = |side: Side| side.engine(&model, tokens.len(), arguments.threads.map(usize::from));
+    let settings = Settings {
+        context: tokens.len(),
+        threads: arguments.threads.map(usize::from),
+        kv: arguments.cache.kv_type,
+    };
+    let engine = |side: Side| side.engine(&model, &settings);
     let (mut a, mut b) = (engine(arguments.a)?, engine(arguments.b)?);
     let names = points(&model.spec);
     let diff = compare([a.as_mut(), b.as_mut()], &names, &tokens, arguments.tolerance)?;

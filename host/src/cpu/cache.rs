@@ -2,11 +2,17 @@
 
 use std::ops::Range;
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use sparkinfer_gguf::blocks::{Block, BlockQ8_0};
+use sparkinfer_gguf::dequant::Dequantize;
+use sparkinfer_gguf::quantize::Quantize;
 
 use super::simd::{Level, widen};
 use crate::model::KvType;
+
+/// Dims that share a scale in q8_0.
+const BLOCK: usize = BlockQ8_0::LEN;
 
 /// Keys and values, `[kv_heads][context][head_dim]` each.
 pub(super) struct Cache {
@@ -17,10 +23,12 @@ pub(super) struct Cache {
     values: Store,
 }
 
-/// Numbers of either type.
+/// Numbers of each type. Those of q8_0 are blocks: heads are a multiple of 32 dims.
 enum Store {
     F32(Vec<f32>),
     F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    Q8_0(Vec<BlockQ8_0>),
 }
 
 impl Cache {
@@ -75,6 +83,8 @@ impl Store {
         Some(match kind {
             KvType::F32 => Store::F32(zeroed(len)?),
             KvType::F16 => Store::F16(zeroed(len)?),
+            KvType::Bf16 => Store::Bf16(zeroed(len)?),
+            KvType::Q8_0 => Store::Q8_0(zeroed(len / BLOCK)?),
         })
     }
 
@@ -83,6 +93,8 @@ impl Store {
         Some(match self {
             Store::F32(all) => Store::F32(zeroed(all.len())?),
             Store::F16(all) => Store::F16(zeroed(all.len())?),
+            Store::Bf16(all) => Store::Bf16(zeroed(all.len())?),
+            Store::Q8_0(all) => Store::Q8_0(zeroed(all.len())?),
         })
     }
 
@@ -91,6 +103,11 @@ impl Store {
         match (self, from) {
             (Store::F32(to), Store::F32(from)) => to[range.clone()].copy_from_slice(&from[range]),
             (Store::F16(to), Store::F16(from)) => to[range.clone()].copy_from_slice(&from[range]),
+            (Store::Bf16(to), Store::Bf16(from)) => to[range.clone()].copy_from_slice(&from[range]),
+            (Store::Q8_0(to), Store::Q8_0(from)) => {
+                let blocks = range.start / BLOCK..range.end / BLOCK;
+                to[blocks.clone()].copy_from_slice(&from[blocks]);
+            }
             _ => {}
         }
     }
@@ -99,6 +116,11 @@ impl Store {
         match self {
             Store::F32(all) => all[at..at + from.len()].copy_from_slice(from),
             Store::F16(all) => all[at..at + from.len()].convert_from_f32_slice(from),
+            Store::Bf16(all) => all[at..at + from.len()].convert_from_f32_slice(from),
+            Store::Q8_0(all) => {
+                let blocks = all[at / BLOCK..].iter_mut().zip(from.chunks_exact(BLOCK));
+                blocks.for_each(|(block, values)| *block = BlockQ8_0::quantize(values));
+            }
         }
     }
 
@@ -106,6 +128,11 @@ impl Store {
         match self {
             Store::F32(all) => to.copy_from_slice(&all[at..at + to.len()]),
             Store::F16(all) => widen(level, &all[at..at + to.len()], to),
+            Store::Bf16(all) => all[at..at + to.len()].convert_to_f32_slice(to),
+            Store::Q8_0(all) => {
+                let blocks = all[at / BLOCK..].iter().zip(to.chunks_exact_mut(BLOCK));
+                blocks.for_each(|(block, to)| block.dequantize(to));
+            }
         }
     }
 }
@@ -130,6 +157,24 @@ mod tests {
             let (mut keys, mut values) = ([9.0; 4], [9.0; 4]);
             cache.get(Level::best(), 1, 0, &mut keys, &mut values);
             assert_eq!((keys, values), ([0.0, 0.0, third, 2.0], [0.0, 0.0, 4.0, 5.0]));
+        }
+    }
+
+    #[test]
+    fn bf16_and_q8_0_round() {
+        let values: Vec<f32> = (0..64).map(|i| (i as f32 - 20.0) / 7.0).collect();
+        for (kind, error) in [(KvType::Bf16, 1.0 / 64.0), (KvType::Q8_0, 43.0 / 7.0 / 250.0)] {
+            let mut cache = Cache::new(kind, 2, 32, 3).unwrap();
+            cache.put(1, &values, &values);
+            let fork = cache.fork(2).unwrap();
+            let (mut keys, mut read) = (vec![9.0; 64], vec![9.0; 64]);
+            fork.get(Level::best(), 1, 0, &mut keys, &mut read);
+            assert_eq!((&keys, &read[..32]), (&read, &[0.0; 32][..]));
+            let worst = read[32..]
+                .iter()
+                .zip(&values[32..])
+                .fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+            assert!(worst > 0.0 && worst < error, "{kind}: {worst}");
         }
     }
 

@@ -76,6 +76,14 @@ pub enum OpenError {
         /// Bytes of their cache.
         bytes: u64,
     },
+    /// Heads that the cache's type does not take.
+    #[error("a key/value cache of {kv} takes heads of a multiple of 32 dims, not of {head_dim}: use --kv-type f16")]
+    KvType {
+        /// The type asked for.
+        kv: KvType,
+        /// Dims of a head.
+        head_dim: usize,
+    },
     /// The threads could not be started.
     #[error("cannot start {threads} threads: {error}")]
     Threads {
@@ -110,8 +118,17 @@ impl<'m> CpuEngine<'m> {
     /// Makes an engine for the model that `spec` describes, which was read from `gguf`.
     ///
     /// # Errors
-    /// No memory for the cache, no threads, or a `gguf` that does not belong to `spec`.
+    /// Heads that the cache's type does not take, no memory for the cache, no threads, or a `gguf` that does not belong to `spec`.
     pub fn new(gguf: &'m Gguf, spec: &ModelSpec, options: &CpuOptions) -> std::result::Result<Self, OpenError> {
+        if let Some(odd) = spec
+            .attentions()
+            .find(|attention| !options.kv.takes(attention.head_dim))
+        {
+            return Err(OpenError::KvType {
+                kv: options.kv,
+                head_dim: odd.head_dim,
+            });
+        }
         let pool = Pool::new(options.threads).map_err(|error| OpenError::Threads {
             threads: options.threads,
             error,
@@ -213,6 +230,7 @@ fn describe(spec: &ModelSpec, options: &CpuOptions, pool: &Pool) -> Description 
         ),
         weight_bytes: memory.weights,
         kv_bytes: memory.kv_per_token.saturating_mul(options.context as u64),
+        kv: options.kv,
     }
 }
 

@@ -22,6 +22,7 @@ impl Parrot {
             device: String::new(),
             weight_bytes: 0,
             kv_bytes: 0,
+            kv: crate::model::KvType::F16,
         };
         let logits = vec![0.0; VOCAB];
         Self {

@@ -2,6 +2,7 @@
 
 use cuda_std::DevicePtr;
 use sparkinfer_device::decode::head::Best;
+use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::{LayerCache, StepBuffers};
 
 use super::backend::{Backend, HostVisible, Memory, Result};
@@ -9,6 +10,15 @@ use super::pages::PAGE_TOKENS;
 
 /// Tokens that the ring holds; the host never lets more steps run ahead of it.
 pub const RING_LENGTH: u32 = 64;
+
+/// What a cache has to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheRoom {
+    /// How keys and values are stored.
+    pub format: KvFormat,
+    /// Tokens.
+    pub context: usize,
+}
 
 /// Sizes that the buffers follow from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,16 +45,18 @@ pub struct BufferSizes {
     pub work: usize,
     /// Layers with a cache.
     pub layers: usize,
-    /// Elements of a page of keys, and of values.
-    pub page_stride: usize,
+    /// How the cache stores keys and values.
+    pub format: KvFormat,
+    /// Bytes of a page of keys, and of values.
+    pub page_bytes: usize,
     /// Pages of the cache.
     pub pages: usize,
 }
 
 impl BufferSizes {
-    /// Bytes of the cache: keys and values of 2 bytes.
+    /// Bytes of the cache.
     pub fn cache_bytes(&self) -> u64 {
-        2 * 2 * (self.layers * self.pages * self.page_stride) as u64
+        2 * (self.layers * self.pages * self.page_bytes) as u64
     }
 
     /// Bytes of everything but the cache.
@@ -92,8 +104,10 @@ pub struct Buffers {
     pub ring: DevicePtr<u64>,
     /// Entries of the ring.
     pub ring_length: u32,
-    /// Elements from one page to the next.
-    pub page_stride: u32,
+    /// How the cache stores keys and values.
+    pub format: KvFormat,
+    /// Bytes from one page to the next.
+    pub page_bytes: u32,
     layer_bytes: u64,
     layers: usize,
     cache: Box<dyn Memory>,
@@ -144,8 +158,9 @@ impl Buffers {
             work: DevicePtr::from_raw(at(10)),
             ring: DevicePtr::from_raw(ring_memory.address()),
             ring_length: RING_LENGTH,
-            page_stride: sizes.page_stride as u32,
-            layer_bytes: 2 * (sizes.pages * sizes.page_stride) as u64,
+            format: sizes.format,
+            page_bytes: sizes.page_bytes as u32,
+            layer_bytes: (sizes.pages * sizes.page_bytes) as u64,
             layers: sizes.layers,
             cache,
             ring_memory,
@@ -165,11 +180,6 @@ impl Buffers {
     /// The addresses of all pools of keys and of values.
     pub fn pools(&self) -> impl Iterator<Item = u64> {
         (0..2 * self.layers as u64).map(|pool| self.cache.address() + pool * self.layer_bytes)
-    }
-
-    /// Bytes of a page of keys, and of values.
-    pub fn page_bytes(&self) -> usize {
-        2 * self.page_stride as usize
     }
 
     /// The ring as the host reads it.

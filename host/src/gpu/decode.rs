@@ -4,6 +4,7 @@ use cuda_std::DevicePtr;
 use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::HeadShape;
+use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, Prefetch, ending, layer};
 use sparkinfer_device::decode::rope::Pairing;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
@@ -11,15 +12,15 @@ use sparkinfer_device::shape::ShapeError;
 use sparkinfer_gguf::TensorType;
 
 use super::backend::{DeviceError, Result};
-use super::buffers::{BufferSizes, Buffers, pages_for};
+use super::buffers::{BufferSizes, Buffers, CacheRoom, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
 use super::plan::Plan;
 use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 
 /// Blocks of the head launch for each multiprocessor: enough that their loads overlap.
 const HEAD_BLOCKS_PER_SM: u32 = 4;
-/// Chunks of 32 tokens that a split of the cache takes before another split gets work.
-const LEAST_CHUNKS: u32 = 4;
+/// Chunks of 16 tokens that a split of the cache takes before another split gets work.
+const LEAST_CHUNKS: u32 = 8;
 
 /// What a decode plan is made from.
 pub struct DecodeParts<'a> {
@@ -109,13 +110,10 @@ impl DecodeParts<'_> {
         experts: &FusedExperts,
     ) -> std::result::Result<(), ShapeError> {
         let b = self.buffers;
-        let attend = AttentionPlan::new(
-            attention_shape(self.spec, &attention.spec, b.page_stride),
-            attention.spec.head_dim as u32,
-            self.multiprocessors,
-        )?;
+        let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
+        let head_dim = attention.spec.head_dim as u32;
         let shape = LayerShape {
-            attention: attend,
+            attention: AttentionPlan::new(attend, b.format, head_dim, self.multiprocessors)?,
             experts: self.expert_shape(experts),
         };
         let weights = self.layer_weights(attention, experts);
@@ -203,11 +201,17 @@ fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str,
     ]
 }
 
-/// The sizes of the buffers that the plan of `model` uses, with room for `context` tokens.
+/// The sizes of the buffers that the plan of `model` uses.
 ///
 /// # Errors
 /// A shape that the attention kernels do not take.
-pub fn buffer_sizes(spec: &ModelSpec, model: &FusedModel, context: usize, multiprocessors: u32) -> Result<BufferSizes> {
+pub fn buffer_sizes(
+    spec: &ModelSpec,
+    model: &FusedModel,
+    room: CacheRoom,
+    multiprocessors: u32,
+) -> Result<BufferSizes> {
+    let format = room.format;
     let most = |f: &dyn Fn(&Attention, &Moe) -> usize| {
         let sizes = model
             .layers
@@ -223,12 +227,13 @@ pub fn buffer_sizes(spec: &ModelSpec, model: &FusedModel, context: usize, multip
         inner: most(&|_, moe| moe.used * moe.width),
         vocab: spec.vocab_size,
         candidates: most_candidates(multiprocessors),
-        partial: attention_workspace(spec, model, multiprocessors)?,
+        partial: attention_workspace(spec, model, format, multiprocessors)?,
         kv_heads: most(&|a, _| a.kv_heads),
         work: 0,
         layers: model.layers.len(),
-        page_stride: most(&|a, _| page_stride(a) as usize),
-        pages: pages_for(context),
+        format,
+        page_bytes: most(&|a, _| page_bytes(format, a) as usize),
+        pages: pages_for(room.context),
     })
 }
 
@@ -238,23 +243,24 @@ fn most_candidates(multiprocessors: u32) -> usize {
 }
 
 /// Floats of workspace that the attention of `model` needs.
-fn attention_workspace(spec: &ModelSpec, model: &FusedModel, multiprocessors: u32) -> Result<usize> {
+fn attention_workspace(spec: &ModelSpec, model: &FusedModel, format: KvFormat, multiprocessors: u32) -> Result<usize> {
     let mut plans = model.layers.iter().map(|(part, _)| {
-        let shape = attention_shape(spec, &part.spec, page_stride(&part.spec));
-        AttentionPlan::new(shape, part.spec.head_dim as u32, multiprocessors).map(|plan| plan.workspace_floats())
+        let shape = attention_shape(spec, &part.spec, page_bytes(format, &part.spec));
+        let plan = AttentionPlan::new(shape, format, part.spec.head_dim as u32, multiprocessors);
+        plan.map(|plan| plan.workspace_floats())
     });
     plans
         .try_fold(0, |most, floats| floats.map(|floats| most.max(floats)))
         .map_err(DeviceError::new)
 }
 
-/// Elements of one page of a part's keys, and of its values.
-pub(super) fn page_stride(attention: &Attention) -> u32 {
-    sparkinfer_device::decode::kv::page_elements(attention.kv_heads as u32, attention.head_dim as u32)
+/// Bytes of one page of a part's keys, and of its values.
+pub(super) fn page_bytes(format: KvFormat, attention: &Attention) -> u32 {
+    format.page_bytes(attention.kv_heads as u32, attention.head_dim as u32)
 }
 
-/// The attention kernels' constants for a part whose cache has pages `page_stride` elements apart.
-pub(super) fn attention_shape(spec: &ModelSpec, attention: &Attention, page_stride: u32) -> AttentionShape {
+/// The attention kernels' constants for a part whose cache has pages `page_bytes` apart.
+pub(super) fn attention_shape(spec: &ModelSpec, attention: &Attention, page_bytes: u32) -> AttentionShape {
     AttentionShape {
         heads: attention.heads as u32,
         kv_heads: attention.kv_heads as u32,
@@ -264,7 +270,7 @@ pub(super) fn attention_shape(spec: &ModelSpec, attention: &Attention, page_stri
             RopeLayout::Interleaved => Pairing::Neighbours as u32,
         },
         window: attention.window.unwrap_or(0) as u32,
-        page_stride,
+        page_bytes,
         least_chunks: LEAST_CHUNKS,
         eps: spec.norm_eps,
         scale: attention.scale,

@@ -15,7 +15,7 @@ use super::backend::{Backend, DeviceError, Memory};
 use super::buffers::{Buffers, RING_LENGTH};
 use super::decode::DecodePlan;
 use super::pages::{PagePool, PagedSequence};
-use super::path::{Arithmetic, Layout};
+use super::path::{GpuOptions, Layout};
 use super::prefill::Prompt;
 use super::recorded::Recorded;
 use super::sampling::{Chooser, DeviceSampler};
@@ -71,10 +71,10 @@ impl<B: Backend> GpuEngine<B> {
         context: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
-        Self::load_with(backend, gguf, spec, context, Arithmetic::Practical, progress)
+        Self::load_with(backend, gguf, spec, &GpuOptions::practical(context), progress)
     }
 
-    /// As [`GpuEngine::load`], in the arithmetic asked for.
+    /// As [`GpuEngine::load`], with the cache and the arithmetic asked for.
     ///
     /// # Errors
     /// As [`GpuEngine::load`].
@@ -82,12 +82,11 @@ impl<B: Backend> GpuEngine<B> {
         backend: B,
         gguf: &Gguf,
         spec: &ModelSpec,
-        context: usize,
-        arithmetic: Arithmetic,
+        options: &GpuOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
         let multiprocessors = backend.multiprocessors();
-        let layout = Layout::new(spec, context, multiprocessors, arithmetic)?;
+        let (layout, context) = (Layout::new(spec, options, multiprocessors)?, options.context);
         let needs = layout.needs();
         room::check(&backend, &needs, context, spec)?;
         let weights = layout
@@ -106,6 +105,7 @@ impl<B: Backend> GpuEngine<B> {
                 device: backend.name() + layout.kind(),
                 weight_bytes: needs.weights,
                 kv_bytes: needs.cache,
+                kv: options.kv,
             },
             backend,
             plan,

@@ -10,10 +10,11 @@ mod tests;
 mod work;
 
 use sparkinfer_device::decode::attention::AttentionPlan;
+use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::gemv::rank_stride;
 
-use super::buffers::{BufferSizes, pages_for};
-use super::decode::{attention_shape, page_stride};
+use super::buffers::{BufferSizes, CacheRoom, pages_for};
+use super::decode::{attention_shape, page_bytes};
 use super::layers::place_frequencies;
 use super::matrix::Form;
 use super::weights::WeightMap;
@@ -225,11 +226,12 @@ impl GeneralModel {
         }
     }
 
-    /// The sizes of the buffers that the plan uses, with room for `context` tokens.
-    pub fn buffer_sizes(&self, spec: &ModelSpec, context: usize, multiprocessors: u32) -> BufferSizes {
+    /// The sizes of the buffers that the plan uses.
+    pub fn buffer_sizes(&self, spec: &ModelSpec, room: CacheRoom, multiprocessors: u32) -> BufferSizes {
+        let format = room.format;
         let most = |f: &dyn Fn(&Attention) -> usize| spec.attentions().map(f).max().unwrap_or(0);
         let work = WorkSizes::of(spec);
-        let workspace = |a: &Attention| self.fast(spec, a, page_stride(a), multiprocessors);
+        let workspace = |a: &Attention| self.fast(spec, a, (format, page_bytes(format, a)), multiprocessors);
         BufferSizes {
             hidden: spec.embedding_length,
             qkv: most(&|a| (a.heads + 2 * a.kv_heads) * a.head_dim),
@@ -242,21 +244,23 @@ impl GeneralModel {
             kv_heads: most(&|a| a.kv_heads),
             work: work.floats(),
             layers: spec.attentions().count(),
-            page_stride: most(&|a| page_stride(a) as usize),
-            pages: pages_for(context),
+            format,
+            page_bytes: most(&|a| page_bytes(format, a) as usize),
+            pages: pages_for(room.context),
         }
     }
 
-    /// The launch shape of a fast attention kernel, where one takes the part and is allowed.
+    /// The launch shape of a fast attention kernel, where one takes the part and is allowed; the cache has pages of a
+    /// format, that many bytes apart.
     fn fast(
         &self,
         spec: &ModelSpec,
         attention: &Attention,
-        page_stride: u32,
+        (format, page_bytes): (KvFormat, u32),
         multiprocessors: u32,
     ) -> Option<AttentionPlan> {
-        let shape = attention_shape(spec, attention, page_stride);
-        let plan = AttentionPlan::new(shape, attention.head_dim as u32, multiprocessors);
+        let shape = attention_shape(spec, attention, page_bytes);
+        let plan = AttentionPlan::new(shape, format, attention.head_dim as u32, multiprocessors);
         plan.ok().filter(|_| !self.exact)
     }
 }

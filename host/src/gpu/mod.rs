@@ -36,5 +36,5 @@ mod tests;
 
 pub use backend::{Backend, DeviceError};
 pub use engine::GpuEngine;
-pub use path::Arithmetic;
+pub use path::{Arithmetic, GpuOptions};
 pub use room::{Needs, needs};

@@ -1,7 +1,7 @@
 //! Which kernels compute a model: the fused ones where they take it, else the general ones.
 
 use super::backend::{Backend, Result};
-use super::buffers::{BufferSizes, Buffers};
+use super::buffers::{BufferSizes, Buffers, CacheRoom};
 use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
@@ -9,7 +9,8 @@ use super::prefill::{self, Prompt};
 use super::sampling::DeviceSampler;
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
-use crate::model::ModelSpec;
+use crate::model::{KvType, ModelSpec};
+use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::prefill::plan::PromptSizes;
 
 /// How a model is computed.
@@ -20,6 +21,48 @@ pub enum Arithmetic {
     Practical,
     /// With f32 activations and weights decoded where they are read: slow, the reference.
     Reference,
+}
+
+/// How a model is put on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GpuOptions {
+    /// Room for this many tokens.
+    pub context: usize,
+    /// Type of the key/value cache; f32 is not one of the GPU's.
+    pub kv: KvType,
+    /// How it is computed.
+    pub arithmetic: Arithmetic,
+}
+
+impl GpuOptions {
+    /// For use: fast, with an f16 cache.
+    pub fn practical(context: usize) -> Self {
+        Self {
+            context,
+            kv: KvType::F16,
+            arithmetic: Arithmetic::Practical,
+        }
+    }
+
+    /// In f32, with an f16 cache.
+    pub fn reference(context: usize) -> Self {
+        Self {
+            arithmetic: Arithmetic::Reference,
+            ..Self::practical(context)
+        }
+    }
+
+    /// The cache's type as kernels have it.
+    fn format(&self) -> Result<KvFormat> {
+        match self.kv {
+            KvType::F16 => Ok(KvFormat::F16),
+            KvType::Bf16 => Ok(KvFormat::Bf16),
+            KvType::Q8_0 => Ok(KvFormat::Q8_0),
+            KvType::F32 => Err(DeviceError(
+                "a GPU's key/value cache is f16, bf16 or q8_0, not f32: use another --kv-type".into(),
+            )),
+        }
+    }
 }
 
 /// A model as one of the two kinds of kernels takes it.
@@ -42,21 +85,25 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of the model of `spec` with room for `context` tokens on a device of `multiprocessors`.
+    /// The layout of the model of `spec` on a device of `multiprocessors`.
     ///
     /// # Errors
-    /// A model that neither kind of kernels takes, saying what of it.
-    pub fn new(spec: &ModelSpec, context: usize, multiprocessors: u32, arithmetic: Arithmetic) -> Result<Self> {
-        let exact = arithmetic == Arithmetic::Reference;
+    /// A model or a type of cache that neither kind of kernels takes, saying what of it.
+    pub fn new(spec: &ModelSpec, options: &GpuOptions, multiprocessors: u32) -> Result<Self> {
+        let room = CacheRoom {
+            format: options.format()?,
+            context: options.context,
+        };
+        let exact = options.arithmetic == Arithmetic::Reference;
         if !exact {
-            match Self::fused(spec, context, multiprocessors) {
+            match Self::fused(spec, room, multiprocessors) {
                 Ok(layout) => return Ok(layout),
                 Err(reason) => tracing::info!(%reason, "the fused kernels do not take the model: using general ones"),
             }
         }
         let mut map = WeightMap::new();
         let model = GeneralModel::describe(spec, exact, &mut map);
-        let sizes = model.buffer_sizes(spec, context, multiprocessors);
+        let sizes = model.buffer_sizes(spec, room, multiprocessors);
         let (prompt, model) = (None, Described::General(Box::new(model)));
         Self {
             map,
@@ -67,11 +114,11 @@ impl Layout {
         .checked(spec, multiprocessors)
     }
 
-    fn fused(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Self> {
+    fn fused(spec: &ModelSpec, room: CacheRoom, multiprocessors: u32) -> Result<Self> {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
-        let sizes = buffer_sizes(spec, &model, context, multiprocessors)?;
-        let prompt = prefill::sizes(spec, &model, context);
+        let sizes = buffer_sizes(spec, &model, room, multiprocessors)?;
+        let prompt = prefill::sizes(spec, &model, room.context);
         let model = Described::Fused(Box::new(model));
         Self {
             map,

@@ -141,7 +141,8 @@ impl Prompt {
 fn prompt_layer(parts: &DecodeParts<'_>, layer: usize, a: &FusedAttention, e: &FusedExperts) -> PromptLayer {
     PromptLayer {
         shape: PromptShape {
-            attention: attention_shape(parts.spec, &a.spec, parts.buffers.page_stride),
+            attention: attention_shape(parts.spec, &a.spec, parts.buffers.page_bytes),
+            format: parts.buffers.format,
             head_dim: a.spec.head_dim as u32,
             experts: parts.expert_shape(e),
         },

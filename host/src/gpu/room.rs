@@ -3,7 +3,7 @@
 use super::backend::{Backend, DeviceError};
 use super::buffers::pages_for;
 use super::pages::PAGE_TOKENS;
-use super::path::{Arithmetic, Layout};
+use super::path::{GpuOptions, Layout};
 use crate::model::ModelSpec;
 
 /// What a model needs on a device, known before anything is allocated.
@@ -31,12 +31,12 @@ impl Needs {
     }
 }
 
-/// What the model of `spec` needs on a device of `multiprocessors`, with room for `context` tokens.
+/// What the model of `spec` needs on a device of `multiprocessors`.
 ///
 /// # Errors
-/// A model that the GPU's kernels do not take, saying what of it.
-pub fn needs(spec: &ModelSpec, context: usize, multiprocessors: u32) -> Result<Needs, DeviceError> {
-    Ok(Layout::new(spec, context, multiprocessors, Arithmetic::Practical)?.needs())
+/// A model or a type of cache that the GPU's kernels do not take, saying what of it.
+pub fn needs(spec: &ModelSpec, options: &GpuOptions, multiprocessors: u32) -> Result<Needs, DeviceError> {
+    Ok(Layout::new(spec, options, multiprocessors)?.needs())
 }
 
 /// Refuses a model that does not fit, saying what is missing and what would fit.

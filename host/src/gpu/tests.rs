@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use sparkinfer_gguf::Gguf;
 
 use super::emulated::Emulated;
-use super::{Arithmetic, GpuEngine, needs};
+use super::{GpuEngine, GpuOptions, needs};
 use crate::cpu::{CpuEngine, CpuOptions};
 use crate::engine::{Engine, generate_on_host};
-use crate::model::ModelSpec;
+use crate::model::{KvType, ModelSpec};
 use crate::sample::{SampleOptions, Sampler};
 
 /// "Emma Woodhouse, handsome, clever, and rich," and llama.cpp's first greedy tokens behind it.
@@ -50,17 +50,58 @@ fn logits_and_greedy_tokens_are_those_of_the_reference() {
     assert_eq!(gpu.position(), PROMPT.len() + GREEDY.len() - 1);
 }
 
+/// With the same type of cache on both sides what is left is the activations' precision, and values of the cache that
+/// round another way.
+#[test]
+fn every_type_of_cache_gives_the_reference_s_tokens() {
+    let (gguf, spec) = bundled();
+    for (kv, allowed) in [(KvType::F16, 1e-5), (KvType::Bf16, 1e-4), (KvType::Q8_0, 1e-4)] {
+        let options = CpuOptions {
+            kv,
+            ..CpuOptions::reference(128)
+        };
+        let mut cpu = CpuEngine::new(&gguf, &spec, &options).unwrap();
+        let options = GpuOptions {
+            kv,
+            ..GpuOptions::practical(128)
+        };
+        let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+        assert_eq!(gpu.description().kv_bytes, spec.memory(kv).kv_per_token * 128);
+        let mut tokens = PROMPT.to_vec();
+        for greedy in GREEDY {
+            let cached = gpu.position();
+            let expected = cpu.prefill(&tokens[cached..]).unwrap();
+            let logits = gpu.prefill(&tokens[cached..]).unwrap();
+            let divergence = divergence(expected, logits);
+            assert!(divergence < allowed, "{kv}: {divergence}");
+            let mut sampler = Sampler::new(SampleOptions::default());
+            assert_eq!(sampler.sample(logits), greedy, "{kv}");
+            tokens.push(greedy);
+        }
+    }
+}
+
+#[test]
+fn a_gpu_has_no_cache_of_f32() {
+    let (_, spec) = bundled();
+    let options = GpuOptions {
+        kv: KvType::F32,
+        ..GpuOptions::practical(128)
+    };
+    assert!(needs(&spec, &options, 4).unwrap_err().0.contains("--kv-type"));
+}
+
 /// In f32 with the reference's own cache type, what is left is the order of sums.
 #[test]
 fn the_reference_arithmetic_is_that_of_the_cpu() {
     let (gguf, spec) = bundled();
     let options = CpuOptions {
-        kv: crate::model::KvType::F16,
+        kv: KvType::F16,
         ..CpuOptions::reference(64)
     };
     let mut cpu = CpuEngine::new(&gguf, &spec, &options).unwrap();
-    let reference = Arithmetic::Reference;
-    let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, 64, reference, &mut |_, _| {}).unwrap();
+    let reference = GpuOptions::reference(64);
+    let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &reference, &mut |_, _| {}).unwrap();
     let mut tokens = PROMPT.to_vec();
     for greedy in GREEDY {
         let cached = gpu.position();
@@ -295,9 +336,9 @@ fn logits_without_a_number_end_a_run() {
 #[test]
 fn what_is_needed_is_what_is_taken() {
     let (gguf, spec) = bundled();
-    let needs = needs(&spec, 128, 4).unwrap();
+    let needs = needs(&spec, &GpuOptions::practical(128), 4).unwrap();
     let engine = load(&gguf, &spec);
     assert_eq!(needs.weights, engine.description().weight_bytes);
-    assert_eq!(needs.cache, spec.memory(crate::model::KvType::F16).kv_per_token * 128);
+    assert_eq!(needs.cache, spec.memory(KvType::F16).kv_per_token * 128);
     assert!(needs.scratch < 8 << 20, "{}", needs.scratch);
 }

@@ -1,24 +1,66 @@
 //! What a model costs: bytes held, read per token, and cached per token.
 
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
 use super::spec::{Attention, Dense, ModelSpec, Moe, Operation, Part};
 use super::tensors::{Linear, Vector};
 
-/// The type of cached keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The type of cached keys and values, as `--kv-type` takes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KvType {
-    /// 4 bytes a value.
+    /// 4 bytes a value: only the CPU engine has it.
     F32,
-    /// 2 bytes a value.
+    /// 2 bytes a value, 11 bits of precision.
+    #[default]
     F16,
+    /// 2 bytes a value, 8 bits of precision and the range of f32.
+    Bf16,
+    /// 34 bytes for 32 dims of a head: 8 bits a value and a scale.
+    Q8_0,
 }
 
 impl KvType {
-    /// Bytes of a value.
-    pub const fn bytes(self) -> usize {
+    /// All types.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0];
+
+    /// Bytes of `values` values of one head.
+    pub const fn bytes(self, values: usize) -> usize {
         match self {
-            KvType::F32 => 4,
-            KvType::F16 => 2,
+            KvType::F32 => 4 * values,
+            KvType::F16 | KvType::Bf16 => 2 * values,
+            KvType::Q8_0 => values.div_ceil(32) * 34,
         }
+    }
+
+    /// Whether heads of `head_dim` dims can be stored.
+    pub const fn takes(self, head_dim: usize) -> bool {
+        !matches!(self, KvType::Q8_0) || head_dim.is_multiple_of(32)
+    }
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Bf16 => "bf16",
+            KvType::Q8_0 => "q8_0",
+        }
+    }
+}
+
+impl FromStr for KvType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| "expected f16, bf16, q8_0, or f32 on the CPU".to_owned())
+    }
+}
+
+impl Display for KvType {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -45,11 +87,13 @@ impl ModelSpec {
             weights += cost.0;
             read += cost.1;
         }
-        let values: u64 = self.attentions().map(|a| 2 * (a.kv_heads * a.head_dim) as u64).sum();
+        let cached = self
+            .attentions()
+            .map(|a| 2 * (a.kv_heads * kv.bytes(a.head_dim)) as u64);
         Memory {
             weights,
             read_per_token: read,
-            kv_per_token: values * kv.bytes() as u64,
+            kv_per_token: cached.sum(),
         }
     }
 }
@@ -89,4 +133,23 @@ fn moe_cost(moe: &Moe) -> (u64, u64) {
 
 fn optional(vector: &Option<Vector>) -> u64 {
     vector.as_ref().map_or(0, Vector::bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_parses_and_prints() {
+        for kind in KvType::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("q4_0".parse::<KvType>().unwrap_err().contains("bf16"));
+    }
+
+    #[test]
+    fn blocks_are_counted_whole() {
+        assert_eq!(KvType::ALL.map(|kind| kind.bytes(64)), [256, 128, 128, 68]);
+        assert!(KvType::Q8_0.takes(96) && !KvType::Q8_0.takes(80) && KvType::Bf16.takes(80));
+    }
 }

@@ -15,9 +15,9 @@ use serde::Serialize;
 use crate::device::DeviceChoice;
 use crate::engine::{Engine, EngineError, Result};
 use crate::gpu::emulated::Emulated;
-use crate::gpu::{Arithmetic, GpuEngine};
+use crate::gpu::{GpuEngine, GpuOptions};
 use crate::load::{EngineOptions, LoadError, Model};
-use crate::model::{ModelSpec, Operation};
+use crate::model::{KvType, ModelSpec, Operation};
 
 /// An engine to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,39 +68,47 @@ impl fmt::Display for Side {
 }
 
 impl Side {
-    /// The engine, with room for `context` tokens.
+    /// The engine.
     ///
     /// # Errors
     /// A device that cannot be used, or does not take the model.
     pub fn engine<'m>(
         self,
         model: &'m Model,
-        context: usize,
-        threads: Option<usize>,
+        settings: &Settings,
     ) -> std::result::Result<Box<dyn Engine + 'm>, LoadError> {
-        match self.place {
-            Place::Emulator => emulated(model, context, self.f32),
-            Place::Device(device) => {
-                let options = EngineOptions {
-                    device,
-                    context,
-                    threads,
-                    exact: self.f32,
-                };
-                model.engine(&options, &mut |_, _| {})
-            }
+        let (device, emulated) = match self.place {
+            Place::Emulator => (DeviceChoice::Auto, true),
+            Place::Device(device) => (device, false),
+        };
+        let options = EngineOptions {
+            device,
+            context: settings.context,
+            threads: settings.threads,
+            exact: self.f32,
+            kv: settings.kv,
+        };
+        if emulated {
+            return on_emulator(model, &options.gpu());
         }
+        model.engine(&options, &mut |_, _| {})
     }
 }
 
-fn emulated(model: &Model, context: usize, f32: bool) -> std::result::Result<Box<dyn Engine>, LoadError> {
-    let arithmetic = if f32 {
-        Arithmetic::Reference
-    } else {
-        Arithmetic::Practical
-    };
+/// What the engines of both sides have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Room for tokens.
+    pub context: usize,
+    /// Threads of a CPU engine; one per core if not given.
+    pub threads: Option<usize>,
+    /// Type of the key/value cache; each engine's own if not given.
+    pub kv: Option<KvType>,
+}
+
+fn on_emulator(model: &Model, options: &GpuOptions) -> std::result::Result<Box<dyn Engine>, LoadError> {
     let (gguf, spec) = (&model.gguf, &model.spec);
-    let engine = GpuEngine::load_with(Emulated::default(), gguf, spec, context, arithmetic, &mut |_, _| {});
+    let engine = GpuEngine::load_with(Emulated::default(), gguf, spec, options, &mut |_, _| {});
     engine
         .map(|engine| Box::new(engine) as Box<dyn Engine>)
         .map_err(|error| LoadError::Emulator(error.0))

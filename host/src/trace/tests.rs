@@ -68,8 +68,14 @@ mod bundled {
         Model { gguf, spec, tokenizer }
     }
 
+    const SETTINGS: Settings = Settings {
+        context: 16,
+        threads: Some(1),
+        kv: None,
+    };
+
     fn first_difference(a: (&str, &Model), b: (&str, &Model)) -> Option<String> {
-        let engine = |(side, model): (&str, _)| side.parse::<Side>().unwrap().engine(model, 16, Some(1)).unwrap();
+        let engine = |(side, model): (&str, _)| side.parse::<Side>().unwrap().engine(model, &SETTINGS).unwrap();
         let (mut a, mut b, points) = (engine(a), engine(b), points(&a.1.spec));
         let diff = compare([a.as_mut(), b.as_mut()], &points, &TOKENS, TOLERANCE).unwrap();
         println!("{diff}");

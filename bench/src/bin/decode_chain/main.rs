@@ -15,6 +15,7 @@ use clap::Parser;
 use model::Model;
 use serde_json::json;
 use sparkinfer::cuda::Gpu;
+use sparkinfer_device::decode::kv::KvFormat;
 use std::path::PathBuf;
 
 /// Times decode steps of a random model.
@@ -35,9 +36,12 @@ pub struct Options {
     /// Warps of a block of attention
     #[arg(long, default_value_t = 8)]
     warps: u32,
-    /// Chunks of 32 tokens that a split of attention takes at least
-    #[arg(long, default_value_t = 4)]
+    /// Chunks of 16 tokens that a split of attention takes at least
+    #[arg(long, default_value_t = 8)]
     least: u32,
+    /// Type of the cache: f16, bf16 or q8_0
+    #[arg(long, default_value = "f16", value_parser = kv_format)]
+    kv_type: KvFormat,
     /// Measurements of each setting
     #[arg(long, default_value_t = 7)]
     repeats: usize,
@@ -55,11 +59,22 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
+/// The format of that name.
+fn kv_format(name: &str) -> Result<KvFormat, String> {
+    let found = KvFormat::ALL.into_iter().find(|format| format.name() == name);
+    found.ok_or_else(|| "expected f16, bf16 or q8_0".to_owned())
+}
+
 fn main() -> Result<()> {
     let options = Options::parse();
     let gpu = Gpu::open(None)?;
     let deepest = options.depth.iter().copied().max().unwrap_or(0);
-    let mut model = Model::new(&gpu, options.layers, deepest + 64 + options.steps as u32)?;
+    let mut model = Model::new(
+        &gpu,
+        options.layers,
+        deepest + 64 + options.steps as u32,
+        options.kv_type,
+    )?;
     println!(
         "{}: {} layers, {:.3} GB of weights a token",
         gpu.context().device().name,

@@ -7,9 +7,10 @@ use sparkinfer::cuda::{Buffer, Gpu};
 use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::{Best, HeadShape};
+use sparkinfer_device::decode::kv::{self, KvFormat};
 use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, Prefetch, StepBuffers};
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
-use sparkinfer_device::decode::{StepState, ahead::Ahead, kv, rope::Pairing, rows::Matrix};
+use sparkinfer_device::decode::{StepState, ahead::Ahead, rope::Pairing, rows::Matrix};
 use sparkinfer_device::embed::{self, Table};
 use sparkinfer_device::rope;
 use sparkinfer_device::testing::{floats, q4_k_rows, radians, tiled::Tiled};
@@ -83,18 +84,17 @@ pub struct Layer {
     output: Stored,
     router: Buffer<f32>,
     experts: [Stored; 3],
-    pub keys: Buffer<u16>,
-    pub values: Buffer<u16>,
+    pub keys: Buffer<u8>,
+    pub values: Buffer<u8>,
 }
 
 impl Layer {
-    fn new(gpu: &Gpu, index: usize, more_bits: bool, pages: u32, before: &[Self]) -> Result<Self> {
+    fn new(gpu: &Gpu, index: usize, more_bits: bool, pool: usize, before: &[Self]) -> Result<Self> {
         let like = |pick: fn(&Self) -> &Stored, kind: TileKind| before.iter().map(pick).find(|s| s.kind == kind);
         let other = if more_bits { Q6K } else { Q4K };
         let (q, k) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
         let new = |kind, rows, columns, copies, pick| Stored::new(gpu, kind, rows, columns, copies, like(pick, kind));
-        let pool = (pages * kv::page_elements(KV_HEADS, HEAD_DIM)) as usize;
-        let cache = |fill| -> Result<Buffer<u16>> {
+        let cache = |fill| -> Result<Buffer<u8>> {
             let buffer = Buffer::uninitialised(gpu.context(), pool)?;
             buffer.fill_bytes(gpu.stream(), fill)?;
             Ok(buffer)
@@ -113,7 +113,7 @@ impl Layer {
                 new(Q4K, FF, COLUMNS, EXPERTS, |l| &l.experts[1])?,
                 new(other, COLUMNS, FF, EXPERTS, |l| &l.experts[2])?,
             ],
-            // Two bytes that make an ordinary f16.
+            // Bytes that make ordinary values of every format.
             keys: cache(0x2e)?,
             values: cache(0x2f)?,
         })
@@ -182,16 +182,18 @@ pub struct Model {
     state: Buffer<StepState>,
     ring: Buffer<u64>,
     sms: u32,
+    pub format: KvFormat,
 }
 
 impl Model {
-    /// A model of `layers` layers with room for `context` tokens.
-    pub fn new(gpu: &Gpu, layers: usize, context: u32) -> Result<Self> {
+    /// A model of `layers` layers with a cache of `format` for `context` tokens.
+    pub fn new(gpu: &Gpu, layers: usize, context: u32, format: KvFormat) -> Result<Self> {
         let (stream, pages) = (gpu.stream(), kv::pages_of(context));
         let sms = gpu.context().device().multiprocessors;
+        let pool = pages as usize * format.page_bytes(KV_HEADS, HEAD_DIM) as usize;
         let mut built = Vec::new();
         for index in 0..layers {
-            let layer = Layer::new(gpu, index, more_bits(index, layers), pages, &built);
+            let layer = Layer::new(gpu, index, more_bits(index, layers), pool, &built);
             built.push(layer.with_context(|| format!("layer {index}"))?);
         }
         let zeros = |n: u32| Buffer::<f32>::zeroed(stream, n as usize);
@@ -224,6 +226,7 @@ impl Model {
             state: Buffer::zeroed(stream, 1)?,
             ring: Buffer::zeroed(stream, RING as usize)?,
             sms,
+            format,
         })
     }
 
@@ -265,14 +268,14 @@ impl Model {
             rotated: HEAD_DIM,
             pairing: Pairing::Halves as u32,
             window: 0,
-            page_stride: kv::page_elements(KV_HEADS, HEAD_DIM),
+            page_bytes: self.format.page_bytes(KV_HEADS, HEAD_DIM),
             least_chunks: how.least,
             eps: EPS,
             scale: 1.0 / (HEAD_DIM as f32).sqrt(),
             mscale: 1.0,
             softcap: 0.0,
         };
-        let plan = AttentionPlan::new(shape, HEAD_DIM, self.sms)?;
+        let plan = AttentionPlan::new(shape, self.format, HEAD_DIM, self.sms)?;
         let splits = if how.splits == 0 { plan.splits } else { how.splits };
         let experts = ExpertShape {
             experts: EXPERTS,
@@ -397,6 +400,7 @@ impl Model {
 
     /// Bytes of cache that a step at `depth` reads.
     pub fn cache_bytes(&self, depth: u32) -> u64 {
-        2 * 2 * u64::from(depth) * u64::from(KV_HEADS * HEAD_DIM) * self.layers.len() as u64
+        let token = u64::from(self.format.page_bytes(KV_HEADS, HEAD_DIM) / kv::PAGE_TOKENS);
+        2 * u64::from(depth) * token * self.layers.len() as u64
     }
 }

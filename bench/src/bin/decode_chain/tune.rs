@@ -21,8 +21,8 @@ fn whole_step(name: String, how: Assembly, depth: u32) -> Trial<'static> {
 pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
     let mut all = Vec::new();
     for &depth in &options.depth {
-        for splits in [8, 16, 32, 64] {
-            for (warps, least) in [(2, 2), (4, 1), (4, 2), (4, 4), (8, 4)] {
+        for splits in [8, 16, 24, 33] {
+            for (warps, least) in [(4, 8), (8, 4), (8, 8), (8, 16), (8, 32)] {
                 let how = Assembly {
                     splits,
                     warps,

@@ -16,6 +16,7 @@ use model::Model;
 use prompt::Prompt;
 use serde_json::json;
 use sparkinfer::cuda::Gpu;
+use sparkinfer_device::decode::kv::KvFormat;
 use std::path::PathBuf;
 
 /// Times prompts of a random model.
@@ -42,7 +43,7 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let gpu = Gpu::open(None)?;
     let longest = options.tokens.iter().copied().max().unwrap_or(1);
-    let model = Model::new(&gpu, options.layers, longest + 64)?;
+    let model = Model::new(&gpu, options.layers, longest + 64, KvFormat::F16)?;
     let prompt = Prompt::new(&gpu, &model, options.chunk)?;
     println!("{}: {} layers", gpu.context().device().name, options.layers);
     let mut figures = Vec::new();

@@ -6,7 +6,7 @@ use sparkinfer::cuda::{Buffer, Gpu};
 use sparkinfer_device::decode::attention::AttentionShape;
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::plan::LayerCache;
-use sparkinfer_device::decode::{kv, rope::Pairing};
+use sparkinfer_device::decode::{kv::KvFormat, rope::Pairing};
 use sparkinfer_device::embed::{self, Table};
 use sparkinfer_device::prefill::append::Chunk;
 use sparkinfer_device::prefill::plan::{Named, PromptBuffers, PromptShape, PromptSizes, layer};
@@ -91,13 +91,14 @@ fn shape() -> PromptShape {
             rotated: HEAD_DIM,
             pairing: Pairing::Halves as u32,
             window: 0,
-            page_stride: kv::page_elements(KV_HEADS, HEAD_DIM),
+            page_bytes: KvFormat::F16.page_bytes(KV_HEADS, HEAD_DIM),
             least_chunks: 1,
             eps: EPS,
             scale: 1.0 / (HEAD_DIM as f32).sqrt(),
             mscale: 1.0,
             softcap: 0.0,
         },
+        format: KvFormat::F16,
         head_dim: HEAD_DIM,
         experts: ExpertShape {
             experts: EXPERTS,

@@ -39,7 +39,7 @@ impl<B: Backend> GpuEngine<B> {
     }
 
     fn copy_page(&self, PageCopy { from, to }: PageCopy) -> Result<(), DeviceError> {
-        let bytes = self.buffers.page_bytes();
+        let bytes = self.buffers.page_bytes as usize;
         self.buffers.pools().try_for_each(|pool| {
             let page = |page: u32| pool + u64::from(page) * bytes as u64;
             self.backend.copy(page(from), page(to), bytes)

@@ -315,12 +315,12 @@ impl Builder<'_> {
             counters: b.counters,
             out: b.attention,
         };
-        let page_stride = parts.buffers.page_stride;
-        let launch = match parts.model.fast(parts.spec, spec, page_stride, parts.multiprocessors) {
+        let pages @ (format, page_bytes) = (parts.buffers.format, parts.buffers.page_bytes);
+        let launch = match parts.model.fast(parts.spec, spec, pages, parts.multiprocessors) {
             Some(plan) => attention(&plan, buffers),
             None => {
-                let shape = attention_shape(parts.spec, spec, page_stride);
-                general(shape, spec.head_dim as u32, buffers)?
+                let shape = attention_shape(parts.spec, spec, page_bytes);
+                general(shape, format, spec.head_dim as u32, buffers)?
             }
         };
         let norms = part.head_norms.iter().flatten().count() * spec.head_dim;

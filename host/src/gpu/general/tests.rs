@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use sparkinfer_gguf::{Gguf, TensorType};
 
 use super::super::emulated::Emulated;
-use super::super::path::{Arithmetic, Layout};
+use super::super::path::{Arithmetic, GpuOptions, Layout};
 use super::super::{Backend, GpuEngine};
 use crate::cpu::{CpuEngine, CpuOptions};
 use crate::engine::{Engine, generate_on_host};
@@ -29,8 +29,16 @@ fn cpu<'m>(gguf: &'m Gguf, spec: &ModelSpec) -> CpuEngine<'m> {
     CpuEngine::new(gguf, spec, &options).unwrap()
 }
 
+fn options(arithmetic: Arithmetic) -> GpuOptions {
+    GpuOptions {
+        arithmetic,
+        ..GpuOptions::practical(CONTEXT)
+    }
+}
+
 fn gpu(gguf: &Gguf, spec: &ModelSpec, arithmetic: Arithmetic) -> GpuEngine<Emulated> {
-    GpuEngine::load_with(Emulated::default(), gguf, spec, CONTEXT, arithmetic, &mut |_, _| {}).unwrap()
+    let options = options(arithmetic);
+    GpuEngine::load_with(Emulated::default(), gguf, spec, &options, &mut |_, _| {}).unwrap()
 }
 
 fn all_logits(engine: &mut dyn Engine, tokens: &[u32]) -> Vec<f32> {
@@ -258,7 +266,7 @@ fn tied_heads_are_placed_once_and_needs_are_exact() {
     let gguf = Fixture::new("gemma3").build();
     let spec = ModelSpec::from_gguf(&gguf).unwrap();
     let multiprocessors = Emulated::default().multiprocessors();
-    let layout = Layout::new(&spec, CONTEXT, multiprocessors, Arithmetic::Practical).unwrap();
+    let layout = Layout::new(&spec, &GpuOptions::practical(CONTEXT), multiprocessors).unwrap();
     let needs = layout.needs();
     let engine = gpu(&gguf, &spec, Arithmetic::Practical);
     assert_eq!(engine.description().weight_bytes, needs.weights);
@@ -292,10 +300,10 @@ fn what_no_kernel_takes_is_said_before_anything_is_loaded() {
         .post_norm
         .clone()
         .or(Some(spec.output_norm.clone()));
-    let error = Layout::new(&spec, CONTEXT, 4, Arithmetic::Practical).err().unwrap();
+    let error = Layout::new(&spec, &GpuOptions::practical(CONTEXT), 4).err().unwrap();
     assert!(error.to_string().contains("an embedding takes no bias"), "{error}");
     spec.embedding.table.bias = None;
     spec.embedding.table.matrix.ty = TensorType::I32;
-    let error = Layout::new(&spec, CONTEXT, 4, Arithmetic::Practical).err().unwrap();
+    let error = Layout::new(&spec, &GpuOptions::practical(CONTEXT), 4).err().unwrap();
     assert!(error.to_string().contains("type I32"), "{error}");
 }
