@@ -1,5 +1,6 @@
 //! `sparkinfer inspect`: what is in a GGUF file.
 
+use super::cache::CacheArguments;
 use super::{Outcome, output};
 use crate::inspect::Report;
 use clap::{Args, value_parser};
@@ -14,6 +15,8 @@ pub struct Arguments {
     /// Room for tokens, where memory is predicted [default: 4096, or the model's context]
     #[arg(long, alias = "ctx-size", value_name = "N", value_parser = value_parser!(u32).range(1..))]
     ctx: Option<u32>,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
@@ -22,7 +25,8 @@ pub struct Arguments {
 /// Prints the report.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let context = arguments.ctx.map(|tokens| tokens as usize);
-    let report = Report::new(&Gguf::open(&arguments.file)?, context);
+    let kv = arguments.cache.kv_type.unwrap_or_default();
+    let report = Report::new(&Gguf::open(&arguments.file)?, context, kv);
     output::print(&report, arguments.json)?;
     Ok(Outcome::Done)
 }

@@ -320,8 +320,8 @@ fn logits_without_a_number_end_a_run() {
     let (gguf, spec) = bundled();
     for options in settings().iter().chain([&SampleOptions::default()]) {
         let first = sampled(&mut load(&gguf, &spec), &PROMPT[..2], options, 1).0[0];
-        let (emulated, exact) = (Emulated::default(), Arithmetic::Reference);
-        let mut gpu = GpuEngine::load_with(emulated, &damaged(first), &spec, 64, exact, &mut |_, _| {}).unwrap();
+        let (emulated, exact) = (Emulated::default(), GpuOptions::reference(64));
+        let mut gpu = GpuEngine::load_with(emulated, &damaged(first), &spec, &exact, &mut |_, _| {}).unwrap();
         let (mut seen, mut sampler) = (Vec::new(), Sampler::new(options.clone()));
         let error = gpu.generate(&PROMPT[..2], &mut sampler, 9, &mut |token| {
             seen.push(token);

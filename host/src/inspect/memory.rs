@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::cuda;
 use crate::generate::stats::bytes;
-use crate::gpu;
-use crate::model::ModelSpec;
+use crate::gpu::{self, GpuOptions};
+use crate::model::{KvType, ModelSpec};
 
 /// Tokens of room where nothing is asked for, if the model takes so many.
 const CONTEXT: usize = 4096;
@@ -44,16 +44,20 @@ pub struct Gpu {
 }
 
 impl GpuMemory {
-    /// What the model of `spec` will take with room for `context` tokens (4,096 if not given) on this machine's first
-    /// GPU, else on one like an H200.
+    /// What the model of `spec` will take with room for `context` tokens (4,096 if not given) in a cache of type `kv`, on
+    /// this machine's first GPU, else on one like an H200.
     ///
     /// # Errors
-    /// A model that the GPU's kernels do not take, saying what of it.
-    pub fn new(spec: &ModelSpec, context: Option<usize>) -> std::result::Result<Self, gpu::DeviceError> {
+    /// A model or a type of cache that the GPU's kernels do not take, saying what of it.
+    pub fn new(spec: &ModelSpec, context: Option<usize>, kv: KvType) -> std::result::Result<Self, gpu::DeviceError> {
         let context = context.unwrap_or(CONTEXT.min(spec.context_length));
         let device = cuda::select(None).ok();
         let multiprocessors = device.as_ref().map_or(MULTIPROCESSORS, |device| device.multiprocessors);
-        let needs = gpu::needs(spec, context, multiprocessors)?;
+        let options = GpuOptions {
+            kv,
+            ..GpuOptions::practical(context)
+        };
+        let needs = gpu::needs(spec, &options, multiprocessors)?;
         let gpu = device.map(|device| Gpu {
             name: device.name,
             memory_bytes: device.memory_bytes as u64,
@@ -105,14 +109,14 @@ mod tests {
     #[test]
     fn the_parts_make_the_whole() {
         let spec = Model::open(None).unwrap().spec;
-        let memory = GpuMemory::new(&spec, Some(256)).unwrap();
+        let memory = GpuMemory::new(&spec, Some(256), KvType::F16).unwrap();
         // 4 layers, keys and values, 2 heads of 128 values of 2 bytes.
         assert_eq!(memory.cache_bytes, 256 * 4 * 2 * 2 * 128 * 2);
         assert_eq!(
             memory.total_bytes,
             memory.weight_bytes + memory.cache_bytes + memory.buffer_bytes
         );
-        assert_eq!(GpuMemory::new(&spec, None).unwrap().context, 2048);
+        assert_eq!(GpuMemory::new(&spec, None, KvType::Q8_0).unwrap().context, 2048);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod text;
 pub use memory::{Gpu, GpuMemory};
 pub use model::{Experts, ModelReport};
 
-use crate::model::ModelSpec;
+use crate::model::{KvType, ModelSpec};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 use sparkinfer_gguf::{Gguf, TensorType, TensorView, Value};
@@ -73,9 +73,9 @@ pub struct Tensor {
 }
 
 impl Report {
-    /// Reads a file's header; tensor data is not touched. The memory is that of a run with room for `context` tokens,
-    /// 4,096 if not given.
-    pub fn new(gguf: &Gguf, context: Option<usize>) -> Self {
+    /// Reads a file's header; tensor data is not touched. The memory is that of a run with room for `context` tokens
+    /// (4,096 if not given) in a cache of type `kv`.
+    pub fn new(gguf: &Gguf, context: Option<usize>, kv: KvType) -> Self {
         let spec = ModelSpec::from_gguf(gguf);
         let parameters = gguf.tensors().map(|tensor| tensor.elements() as u64).sum();
         let bytes: u64 = gguf.tensors().map(|tensor| tensor.data.len() as u64).sum();
@@ -91,8 +91,11 @@ impl Report {
                 bytes as f64 * 8.0 / parameters as f64
             },
             problem: spec.as_ref().err().map(ToString::to_string),
-            gpu_memory: spec.as_ref().ok().and_then(|spec| GpuMemory::new(spec, context).ok()),
-            model: spec.ok().map(|spec| ModelReport::new(&spec)),
+            gpu_memory: spec
+                .as_ref()
+                .ok()
+                .and_then(|spec| GpuMemory::new(spec, context, kv).ok()),
+            model: spec.ok().map(|spec| ModelReport::new(&spec, kv)),
             metadata: gguf
                 .metadata()
                 .iter()
@@ -160,7 +163,11 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        Report::new(&Gguf::from_bytes(crate::bundled::model().unwrap()).unwrap(), None)
+        Report::new(
+            &Gguf::from_bytes(crate::bundled::model().unwrap()).unwrap(),
+            None,
+            KvType::F16,
+        )
     }
 
     #[test]

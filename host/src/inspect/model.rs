@@ -40,9 +40,9 @@ pub struct Experts {
 }
 
 impl ModelReport {
-    /// The numbers of a described model.
-    pub fn new(spec: &ModelSpec) -> Self {
-        let memory = spec.memory(KvType::F16);
+    /// The numbers of a described model with a cache of type `kv`.
+    pub fn new(spec: &ModelSpec, kv: KvType) -> Self {
+        let memory = spec.memory(kv);
         Self {
             architecture: spec.architecture.clone(),
             layers: spec.layers.len(),
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn the_bundled_model() {
         let gguf = Gguf::from_bytes(crate::bundled::model().unwrap()).unwrap();
-        let report = ModelReport::new(&ModelSpec::from_gguf(&gguf).unwrap());
+        let report = ModelReport::new(&ModelSpec::from_gguf(&gguf).unwrap(), KvType::F16);
         assert_eq!(report.experts, Some(Experts { count: 16, used: 4 }));
         // 4 layers, keys and values, 2 heads of 128 values of 2 bytes.
         assert_eq!(report.kv_per_token_bytes, 4 * 2 * 2 * 128 * 2);
