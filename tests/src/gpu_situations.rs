@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use sparkinfer::cuda::{Buffer, Gpu};
 use sparkinfer::engine::Engine;
 use sparkinfer::gpu::cuda::CudaDevice;
-use sparkinfer::gpu::{Backend, GpuEngine, needs};
+use sparkinfer::gpu::{Backend, GpuEngine, GpuOptions, needs};
 use sparkinfer::model::ModelSpec;
 use sparkinfer::sample::{SampleOptions, Sampler};
 use sparkinfer::synth::{Mix, Preset, Synth, SynthOptions};
@@ -180,7 +180,7 @@ fn predicted(place: &Place<'_>) -> Result<String> {
     let small = Small::new()?;
     small.round(place.device()?)?;
     let device = place.device()?;
-    let needs = needs(&small.spec, CONTEXT, device.multiprocessors())?;
+    let needs = needs(&small.spec, &GpuOptions::practical(CONTEXT), device.multiprocessors())?;
     let before = place.free()?;
     let engine = small.load(device, &mut |_, _| {})?;
     let taken = before - place.free()?;

@@ -1,5 +1,6 @@
 //! `sparkinfer accuracy`: how far is the output from the truth?
 
+use super::cache::CacheArguments;
 use super::progress::LoadBar;
 use super::{Outcome, output};
 use crate::accuracy::{
@@ -10,7 +11,7 @@ use crate::bench::{Machine, ModelFacts, sha256};
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
-use crate::trace::Side;
+use crate::trace::{Settings, Side};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub struct Arguments {
     /// Measure the device's own f32 reference
     #[arg(long)]
     f32: bool,
+    #[command(flatten)]
+    cache: CacheArguments,
     /// Threads of CPU engines [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -233,8 +236,14 @@ impl Arguments {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(Vec<Predictor<'m>>, Predictor<'m>)> {
         let threads = self.threads.map(usize::from);
+        // References keep their own types of cache.
+        let settings = Settings {
+            context,
+            threads,
+            kv: None,
+        };
         let references = self.reference.iter().map(|&side| {
-            let engine = side.engine(model, context, threads)?;
+            let engine = side.engine(model, &settings)?;
             Ok(Predictor {
                 name: side.to_string(),
                 engine,
@@ -247,6 +256,7 @@ impl Arguments {
             context,
             threads,
             exact: self.f32,
+            kv: self.cache.kv_type,
         };
         let way = match self.way {
             WayName::Decode => Way::Decode,

@@ -272,7 +272,10 @@ fn tied_heads_are_placed_once_and_needs_are_exact() {
     assert_eq!(engine.description().weight_bytes, needs.weights);
     assert!(engine.description().device.ends_with(", general kernels"));
     // Heads of 24 dims take the room of 32.
-    assert_eq!(needs.cache, spec.memory(KvType::F16).kv_per_token * CONTEXT as u64 * 32 / 24);
+    assert_eq!(
+        needs.cache,
+        spec.memory(KvType::F16).kv_per_token * CONTEXT as u64 * 32 / 24
+    );
     // Padding between pieces and the rotation tables come on top of the file's tensors.
     let file = spec.memory(KvType::F16).weights;
     assert!(
