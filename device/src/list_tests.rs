@@ -34,12 +34,9 @@ fn kernels(source: &str) -> BTreeSet<String> {
             );
         }
         macro_body = line.ends_with("kernels! {") || macro_body && line != "}";
-        if let Some((name, _)) = line.split_once(" = ").filter(|_| macro_body && !line.starts_with("//")) {
-            names.insert(name.into());
-        }
-        if let Some((name, _)) = line.split_once(" \"").filter(|_| macro_body && !line.starts_with("//")) {
-            names.insert(name.into());
-        }
+        let listed = macro_body && !line.starts_with("//");
+        let name = line.split_once(" = ").or_else(|| line.split_once(" \""));
+        names.extend(name.filter(|_| listed).map(|(name, _)| name.to_owned()));
     }
     names
 }
