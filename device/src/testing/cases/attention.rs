@@ -113,7 +113,8 @@ pub(crate) fn same_pool(got: &[u8], want: &Pool, before: &[u8], written: &[Cell]
                 (true, KvFormat::Q8_0) => largest / 120.0,
             };
             let got = stored.get(cell, dim);
-            if !((got - value).abs() <= allowed + 1e-7) {
+            let far = (got - value).abs();
+            if far.is_nan() || far > allowed + 1e-7 {
                 return Err(format!("{what}: dim {dim} of {cell:?} is {got}, not {value}"));
             }
         }
