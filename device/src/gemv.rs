@@ -5,14 +5,15 @@
 //!
 //! **Moves** the file's bytes of W, once (types aligned to 2 bytes in several small loads), and x from L1 for each row.
 //!
-//! **Shape of work**: a warp takes a row, a lane every 32nd piece of eight columns; warps stride over the rows. The first
-//! piece of the first row is decoded before the wait, unless the launch before chooses the matrix. Grid y is the rank. It
-//! serves every type and every width from the first day; types that matter get a kernel of their own.
+//! **Shape of work**: a warp takes a row, a lane every 32nd piece of eight columns; warps stride over the rows. A piece is
+//! asked for before the last one is used, the first before the wait, unless the launch before chooses the matrix. Grid y
+//! is the rank. It serves every type and every width from the first day; types that matter get a kernel of their own.
 //!
 //! **Launch**: [`launch`], [`launch_with`]; columns a multiple of the type's block (any number for plain types). PDL
 //! allowed.
 
 use crate::format::{self, Format, each_format};
+use core::marker::PhantomData;
 use cuda_std::prelude::*;
 
 /// What a product has beside its matrix and vector: chosen experts, a second scale, a bias.
@@ -102,71 +103,111 @@ unsafe fn dot(w: [f32; 8], x: *const f32, piece: u32, sum: f32) -> f32 {
     )
 }
 
-/// The lane's part of a row after its first piece.
-#[inline(always)]
-unsafe fn rest<F: Format>(row: *const u8, x: *const f32, columns: u32, lane: u32, mut sum: f32) -> f32 {
-    let mut piece = lane + 32;
-    while piece < columns / 8 {
-        // SAFETY: the piece lies within the row and within x.
-        sum = unsafe { dot(F::eight(row, piece), x, piece, sum) };
-        piece += 32;
+/// A lane's place: a row, and one of its pieces of eight columns.
+#[derive(Clone, Copy)]
+struct Place {
+    row: u32,
+    piece: u32,
+}
+
+/// A matrix in format `F`.
+struct Rows<F: Format> {
+    start: *const u8,
+    rows: u32,
+    columns: u32,
+    format: PhantomData<F>,
+}
+
+impl<F: Format> Rows<F> {
+    #[inline(always)]
+    unsafe fn row(&self, row: u32) -> *const u8 {
+        // SAFETY: the caller's: the row exists.
+        unsafe { self.start.add(row as usize * F::row_bytes(self.columns)) }
     }
-    let column = columns / 8 * 8 + lane;
-    if F::BLOCK == 1 && column < columns {
+
+    /// The weights of a place; zeros outside the matrix.
+    #[inline(always)]
+    unsafe fn eight(&self, at: Place) -> [f32; 8] {
+        if at.row < self.rows && at.piece < self.columns / 8 {
+            // SAFETY: the piece lies within the row.
+            unsafe { F::eight(self.row(at.row), at.piece) }
+        } else {
+            [0.0; 8]
+        }
+    }
+
+    /// `sum` plus the lane's product of the columns behind the last whole piece.
+    #[inline(always)]
+    unsafe fn end(&self, row: u32, x: *const f32, lane: u32, sum: f32) -> f32 {
+        let column = self.columns / 8 * 8 + lane;
+        if F::BLOCK > 1 || column >= self.columns {
+            return sum;
+        }
         // SAFETY: the column lies within the row and within x.
-        sum = unsafe { float::fma(F::one(row, column), global::load(x.add(column as usize)), sum) };
+        unsafe { float::fma(F::one(self.row(row), column), global::load(x.add(column as usize)), sum) }
     }
-    sum
 }
 
 #[inline(always)]
 unsafe fn multiply<F: Format>(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
     let lane = thread::thread_idx_x() & 31;
-    let warps = thread::grid_dim_x() * thread::block_dim_x() / 32;
-    let mut r = (thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x()) / 32;
-    let row_bytes = F::row_bytes(columns);
-    // SAFETY: used for rows that exist only.
-    let row = |matrix: *const u8, r: u32| unsafe { matrix.add(r as usize * row_bytes) };
-    let first = |matrix: *const u8, r: u32| {
-        if r < rows && lane < columns / 8 {
-            // SAFETY: the piece lies within the row.
-            unsafe { F::eight(row(matrix, r), lane) }
-        } else {
-            [0.0; 8]
-        }
+    let (warps, pieces) = (thread::grid_dim_x() * thread::block_dim_x() / 32, columns / 8);
+    let mut at = Place {
+        row: (thread::block_idx_x() * thread::block_dim_x() + thread::thread_idx_x()) / 32,
+        piece: lane,
     };
-    let known = extra.ids.is_null();
-    let mut head = if known { first(weights, r) } else { [0.0; 8] };
-    pdl::launch_dependents();
-    pdl::wait();
+    if !extra.ids.is_null() {
+        // The launch before chooses the matrix.
+        pdl::wait();
+    }
     let rank = thread::block_idx_y() as usize;
     // SAFETY: the launch's contract: every rank has an expert, an x and results.
     let (matrix, x, y, factor) = unsafe {
         let expert = extra.expert(rank);
-        (
-            weights.add(expert * extra.expert_bytes as usize),
+        let matrix = Rows::<F> {
+            start: weights.add(expert * extra.expert_bytes as usize),
+            rows,
+            columns,
+            format: PhantomData,
+        };
+        let (x, y) = (
             x.add(rank * extra.x_stride as usize),
             y.add(rank * rank_stride(rows) as usize),
-            extra.factor(expert),
-        )
+        );
+        (matrix, x, y, extra.factor(expert))
     };
-    if !known {
-        head = first(matrix, r);
-    }
-    while r < rows {
-        let mut sum = 0f32;
-        if lane < columns / 8 {
-            // SAFETY: the piece lies within x.
-            sum = unsafe { dot(head, x, lane, sum) };
+    // SAFETY: only what is in the matrix is read.
+    let mut piece = unsafe { matrix.eight(at) };
+    pdl::launch_dependents();
+    pdl::wait();
+    while at.row < rows {
+        let (row, mut sum) = (at.row, 0f32);
+        while at.row == row {
+            let next = if at.piece + 32 < pieces {
+                Place {
+                    row,
+                    piece: at.piece + 32,
+                }
+            } else {
+                Place {
+                    row: row + warps,
+                    piece: lane,
+                }
+            };
+            // SAFETY: as above. Loaded before the last one is used: a lane has two pieces on the way.
+            let ahead = unsafe { matrix.eight(next) };
+            if at.piece < pieces {
+                // SAFETY: the piece lies within x.
+                sum = unsafe { dot(piece, x, at.piece, sum) };
+            }
+            (piece, at) = (ahead, next);
         }
         // SAFETY: the row exists.
-        sum = warp::sum(unsafe { rest::<F>(row(matrix, r), x, columns, lane, sum) });
+        sum = warp::sum(unsafe { matrix.end(row, x, lane, sum) });
         if lane == 0 {
             // SAFETY: y and the bias have `rows` elements.
-            unsafe { global::store(y.add(r as usize), sum * factor + extra.term(r)) };
+            unsafe { global::store(y.add(row as usize), sum * factor + extra.term(row)) };
         }
-        r += warps;
-        head = first(matrix, r);
     }
 }
 

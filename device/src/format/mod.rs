@@ -1,8 +1,10 @@
 //! The tensor types of a file, decoded where they are read.
 //!
 //! Each type is one small file that says how eight neighbouring weights of a row become floats. That is all a new type
-//! needs, with its entry in `each_format!`: [`gemv`](crate::gemv) and [`embed`](crate::embed) are generic over it. Rows are as in the file; the loads are
-//! only as wide as the type's alignment in a row allows.
+//! needs, with its entry in `each_format!`: [`gemv`](crate::gemv) and [`embed`](crate::embed) are generic over it. Rows
+//! are as in the file; the loads are only as wide as the type's alignment in a row allows.
+
+use cuda_std::prelude::*;
 
 mod bf16;
 mod f16;
@@ -186,6 +188,22 @@ pub(crate) unsafe fn u32_at_any(p: *const u8, at: u32) -> u32 {
     // SAFETY: the caller's.
     let byte = |i: u32| u32::from(unsafe { p.add((at + i) as usize).read() });
     byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24
+}
+
+/// Whether rows that begin at `row` may be read 16 bytes at a time.
+#[inline(always)]
+pub(crate) fn is_wide(row: *const u8) -> bool {
+    row as usize & 15 == 0
+}
+
+/// The 16 bytes at `p + at`, past L1: weights are read once.
+///
+/// # Safety
+/// In bounds, and aligned to 16 bytes.
+#[inline(always)]
+pub(crate) unsafe fn wide_at(p: *const u8, at: u32) -> [u32; 4] {
+    // SAFETY: the caller's.
+    unsafe { global::load_stream(p.add(at as usize).cast::<U32x4>()).0 }
 }
 
 /// `f` of each of the eight bytes of two words.
