@@ -275,17 +275,16 @@ pub(super) unsafe fn splits<const HD: u32, const GROUPS: usize>(
     if room.last.load(0) == 0 {
         return;
     }
-    let step = thread::block_dim_x();
     let mut i = thread::thread_idx_x();
     while i < block.group * (HD / 4) {
         // SAFETY: every active split's rows are there; each vector of the output is written by one thread.
-        unsafe { two_vectors(a, block, i, step) };
-        i += 2 * step;
+        unsafe { one_vector(a, block, i) };
+        i += thread::block_dim_x();
     }
 }
 
-/// Splits whose parts a thread has on their way at a time.
-const TOGETHER: u32 = 8;
+/// Splits whose parts a thread has on their way at a time: what this costs is the way to memory and back.
+const TOGETHER: u32 = 16;
 
 /// A vector of four dims of a head, being summed over splits.
 #[derive(Clone, Copy)]
@@ -317,8 +316,8 @@ impl Vector {
     /// Loads the parts of the splits from `first` on.
     #[inline(always)]
     unsafe fn load<const HD: u32>(&self, a: &Arguments, block: &Block<HD>, first: u32) -> Parts {
-        let mut parts = ([F32x4([0.0; 4]); 8], [F32x2([f32::NEG_INFINITY, 0.0]); 8]);
-        unroll!(for I in 0..8 {
+        let mut parts = ([F32x4([0.0; 4]); 16], [F32x2([f32::NEG_INFINITY, 0.0]); 16]);
+        unroll!(for I in 0..16 {
             let split = first + I as u32;
             if split < block.share.active {
                 let row = a.split_row(block, split, self.head);
@@ -337,7 +336,7 @@ impl Vector {
     #[inline(always)]
     fn add(&mut self, (outputs, parts): &Parts) {
         let mut max = self.part.max;
-        unroll!(for I in 0..8 {
+        unroll!(for I in 0..16 {
             max = float::max(max, parts[I].0[0]);
         });
         let before = float::exp2_approx(self.part.max - max);
@@ -346,7 +345,7 @@ impl Vector {
             sum: self.part.sum * before,
         };
         self.sum = times(self.sum, before);
-        unroll!(for I in 0..8 {
+        unroll!(for I in 0..16 {
             let factor = float::exp2_approx(parts[I].0[0] - max);
             self.part.sum = float::fma(factor, parts[I].0[1], self.part.sum);
             self.sum = add(self.sum, factor, outputs[I]);
@@ -354,39 +353,22 @@ impl Vector {
     }
 }
 
-/// Sums vectors `i` and `i + step` of the key head's heads over the splits and stores them: two at a time, since what
-/// this costs is the way to memory and back.
+/// Sums vector `i` of the key head's heads over the splits and stores it.
 #[inline(always)]
-unsafe fn two_vectors<const HD: u32>(a: &Arguments, block: &Block<HD>, i: u32, step: u32) {
-    let other = i + step < block.group * (HD / 4);
-    let (mut u, mut v) = (
-        Vector::new::<HD>(i),
-        Vector::new::<HD>(if other { i + step } else { i }),
-    );
+unsafe fn one_vector<const HD: u32>(a: &Arguments, block: &Block<HD>, i: u32) {
+    let mut vector = Vector::new::<HD>(i);
     let mut first = 0;
     // SAFETY: the caller's.
     unsafe {
         while first < block.share.active {
-            let (p, q) = (u.load(a, block, first), v.load(a, block, first));
-            u.add(&p);
-            v.add(&q);
+            let parts = vector.load(a, block, first);
+            vector.add(&parts);
             first += TOGETHER;
         }
-        store_row(a, block, &u);
-        if other {
-            store_row(a, block, &v);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn store_row<const HD: u32>(a: &Arguments, block: &Block<HD>, v: &Vector) {
-    // SAFETY: the output has the head.
-    unsafe {
-        let row = a.out.add(((block.kv_head * block.group + v.head) * HD) as usize);
+        let row = a.out.add(((block.kv_head * block.group + vector.head) * HD) as usize);
         global::store(
-            row.cast::<F32x4>().add(v.at as usize),
-            times(v.sum, float::rcp(v.part.sum)),
+            row.cast::<F32x4>().add(vector.at as usize),
+            times(vector.sum, float::rcp(vector.part.sum)),
         );
     }
 }

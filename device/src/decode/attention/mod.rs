@@ -163,6 +163,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         let room = Room::<HD, GROUPS>::new(block.warps);
         let pairs = Pairs::<HD>::at(block.position, &a.shape, a.frequencies, block.lane);
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
+        let new_head = block.head::<T>(&a, block.page(&a, block.position));
         let mut warp = Warp::<T, HD, GROUPS>::start(&a, &block);
         room.clear_spare_rows(block.group);
         pdl::launch_dependents();
@@ -175,6 +176,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
             room,
             q_weight,
             k_weight,
+            new_head,
         };
         prepare.run::<T>();
         thread::sync_threads();
@@ -196,90 +198,110 @@ struct Prepare<'a, const HD: u32, const GROUPS: usize> {
     room: Room<HD, GROUPS>,
     q_weight: Values,
     k_weight: Values,
+    /// Byte of a pool at which the new token's head begins.
+    new_head: usize,
 }
 
 impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
-    /// Puts the block's query heads into shared memory, a warp at a time two of them; the owner of the new token also
+    /// Puts the block's query heads into shared memory, a warp one of them at a time; the owner of the new token also
     /// appends its key and value and leaves their score and value there.
+    ///
+    /// Everything is sent for before any of it is needed: the way to memory takes longer than the arithmetic.
     ///
     /// # Safety
     /// As [`attend`], after the wait.
     #[inline(always)]
     unsafe fn run<T: KvType>(&self) {
-        let (block, group) = (self.block, self.block.group);
-        let key = if block.owner() {
-            // SAFETY: the caller's.
-            unsafe { self.append::<T>() }
-        } else {
-            [(0.0, 0.0); 4]
-        };
-        let mut head = 2 * block.warp;
-        while head < group {
-            let other = if head + 1 < group { head + 1 } else { head };
-            // SAFETY: both are heads of the group.
-            unsafe { self.two_heads::<T>(head, other, &key) };
-            head += 2 * block.warps;
+        let (a, block, pairs) = (self.a, self.block, self.pairs);
+        let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
+        let query = |head: u32| row(block.kv_head * block.group + head);
+        let mut head = block.warp;
+        let nothing = [(0.0, 0.0); 4];
+        // SAFETY: heads of the group and the new token's lie in `qkv`.
+        unsafe {
+            let mut x = if head < block.group {
+                pairs.load(query(head))
+            } else {
+                nothing
+            };
+            let mut key = nothing;
+            if block.owner() {
+                let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
+                let thread = thread::thread_idx_x();
+                let k = pairs.load(row(a.shape.heads + block.kv_head));
+                let v = if thread < HD {
+                    global::load(value.add(thread as usize))
+                } else {
+                    0.0
+                };
+                key = self.append_key::<T>(&k);
+                self.append_value::<T>(value, v);
+            }
+            while head < block.group {
+                self.head::<T>(head, &x, &key);
+                head += block.warps;
+                if head < block.group {
+                    x = pairs.load(query(head));
+                }
+            }
         }
     }
 
-    /// Heads `h` and `i` (the same, where the group is odd) of the group.
+    /// Query head `head` of the group, which is `x`.
     #[inline(always)]
-    unsafe fn two_heads<T: KvType>(&self, h: u32, i: u32, key: &Values) {
-        let (a, block, pairs) = (self.a, self.block, self.pairs);
-        let at = |head: u32| a.qkv.wrapping_add(((block.kv_head * block.group + head) * HD) as usize);
-        // SAFETY: heads of the group lie in `qkv`.
-        let (x, y) = unsafe { (pairs.load(at(h)), pairs.load(at(i))) };
-        let (sx, sy) = sum_two(pairs.squares(&x), pairs.squares(&y));
+    fn head<T: KvType>(&self, head: u32, x: &Values, key: &Values) {
+        let (a, pairs) = (self.a, self.pairs);
         // Scores are kept in units of log₂ e, for ex2.
         let scale = a.shape.scale * core::f32::consts::LOG2_E;
-        let x = pairs.turn(&x, &self.q_weight, scale * self.norm_scale(a.q_norm, sx));
-        let y = pairs.turn(&y, &self.q_weight, scale * self.norm_scale(a.q_norm, sy));
-        self.room.store_query::<T>(pairs, h, &x);
-        self.room.store_query::<T>(pairs, i, &y);
-        if block.owner() {
-            let (sx, sy) = sum_two(dot(&x, key), dot(&y, key));
-            if block.lane == 0 {
-                self.room.new_scores.store(h, sx);
-                self.room.new_scores.store(i, sy);
+        let x = pairs.turn(x, &self.q_weight, scale * self.norm_scale(a.q_norm, x));
+        self.room.store_query::<T>(pairs, head, &x);
+        if self.block.owner() {
+            let score = warp::sum(dot(&x, key));
+            if self.block.lane == 0 {
+                self.room.new_scores.store(head, score);
             }
         }
     }
 
     #[inline(always)]
-    fn norm_scale(&self, weight: *const f32, squares: f32) -> f32 {
+    fn norm_scale(&self, weight: *const f32, x: &Values) -> f32 {
         if weight.is_null() {
-            1.0
-        } else {
-            float::rsqrt_approx(float::fma(squares, 1.0 / HD as f32, self.a.shape.eps))
+            return 1.0;
         }
+        let squares = warp::sum(self.pairs.squares(x));
+        float::rsqrt_approx(float::fma(squares, 1.0 / HD as f32, self.a.shape.eps))
     }
 
-    /// Appends the new token and returns the lane's pairs of its key, as stored.
+    /// Appends the new token's key, which is `x`, and returns the lane's pairs of it as stored.
     #[inline(always)]
-    unsafe fn append<T: KvType>(&self) -> Values {
+    unsafe fn append_key<T: KvType>(&self, x: &Values) -> Values {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let slot = block.position % kv::PAGE_TOKENS;
-        let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
-        // SAFETY: the new token's page is in the table, its head is this block's alone, and `qkv` has its row.
-        unsafe {
-            let head = block.head::<T>(a, block.page(a, block.position));
-            let x = pairs.load(row(a.shape.heads + block.kv_head));
-            let (squares, _) = sum_two(pairs.squares(&x), 0.0);
-            let x = pairs.turn(&x, &self.k_weight, self.norm_scale(a.k_norm, squares));
-            let key = pairs.stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
-                if block.warp == 0 {
-                    T::write(a.keys.add(head), T::FORMAT.key(slot, dim, HD), dim, stored);
-                }
-            });
-            let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
-            let mut dim = thread::thread_idx_x();
-            while dim < HD {
-                let stored = T::encode(global::load(value.add(dim as usize)));
-                T::write(a.values.add(head), T::FORMAT.value(slot, dim, HD), dim, stored);
-                self.room.new_value.store(dim, stored.value);
-                dim += thread::block_dim_x();
+        let x = pairs.turn(x, &self.k_weight, self.norm_scale(a.k_norm, x));
+        pairs.stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
+            if block.warp == 0 {
+                // SAFETY: the new token's head is this block's alone.
+                unsafe { T::write(a.keys.add(self.new_head), T::FORMAT.key(slot, dim, HD), dim, stored) };
             }
-            key
+        })
+    }
+
+    /// Appends the new token's value, of which the thread's first dim is `v`.
+    #[inline(always)]
+    unsafe fn append_value<T: KvType>(&self, value: *const f32, mut v: f32) {
+        let (a, slot) = (self.a, self.block.position % kv::PAGE_TOKENS);
+        let mut dim = thread::thread_idx_x();
+        while dim < HD {
+            let stored = T::encode(v);
+            self.room.new_value.store(dim, stored.value);
+            // SAFETY: the new token's head is this block's alone, and `qkv` has its row.
+            unsafe {
+                T::write(a.values.add(self.new_head), T::FORMAT.value(slot, dim, HD), dim, stored);
+                dim += thread::block_dim_x();
+                if dim < HD {
+                    v = global::load(value.add(dim as usize));
+                }
+            }
         }
     }
 }
@@ -292,16 +314,6 @@ fn dot(x: &Values, y: &Values) -> f32 {
         sum = float::fma(x[I].0, y[I].0, float::fma(x[I].1, y[I].1, sum));
     });
     sum
-}
-
-/// Two sums over the warp, their steps side by side.
-#[inline(always)]
-fn sum_two(mut x: f32, mut y: f32) -> (f32, f32) {
-    unroll!(for I in 0..5 {
-        let (u, v) = (warp::shuffle_xor(x, 16 >> I), warp::shuffle_xor(y, 16 >> I));
-        (x, y) = (x + u, y + v);
-    });
-    (x, y)
 }
 
 /// A warp's running attention over its chunks.
@@ -514,18 +526,18 @@ macro_rules! kernels {
 }
 
 kernels! {
-    attention_64_f16 = F16, 64, 1, 144, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_f16 = F16, 128, 1, 152, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_64_f16 = F16, 64, 1, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_f16 = F16, 128, 1, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
     attention_256_f16 = F16, 256, 1, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
     attention_64_f16_wide = F16, 64, 2, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_f16_wide = F16, 128, 2, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_bf16 = Bf16, 64, 1, 144, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_bf16 = Bf16, 128, 1, 152, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_64_bf16 = Bf16, 64, 1, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_bf16 = Bf16, 128, 1, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
     attention_256_bf16 = Bf16, 256, 1, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
     attention_64_bf16_wide = Bf16, 64, 2, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_bf16_wide = Bf16, 128, 2, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_q8_0 = Q8_0, 64, 1, 144, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_q8_0 = Q8_0, 128, 1, 152, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_64_q8_0 = Q8_0, 64, 1, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
     attention_256_q8_0 = Q8_0, 256, 1, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
     attention_64_q8_0_wide = Q8_0, 64, 2, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_q8_0_wide = Q8_0, 128, 2, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
