@@ -59,7 +59,8 @@ pub fn cases() -> Vec<ModelCase> {
     let mut cases = Vec::new();
     for preset in Preset::all().iter().filter(|preset| preset.name.starts_with("small-")) {
         let more: &[Mix] = match preset.name {
-            "small-qwen3moe" => &[Mix::Nvfp4, Mix::Mxfp4Moe, Mix::Q8_0],
+            "small-qwen3moe" => &[Mix::Nvfp4, Mix::Mxfp4Moe, Mix::Q8_0, Mix::Iq4Xs],
+            "small-qwen3" => &[Mix::Q5KM, Mix::Q2K, Mix::Q3K, Mix::Iq4Nl],
             "small-llama" => &[Mix::Q4_0, Mix::F16, Mix::Bf16, Mix::F32],
             _ => &[Mix::Q5KM],
         };

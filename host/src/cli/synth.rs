@@ -15,7 +15,7 @@ pub struct Arguments {
     /// Which model: qwen3-30b-a3b, …; a wrong name lists them
     #[arg(long, value_name = "NAME")]
     arch: String,
-    /// Tensor types: f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, mxfp4_moe, nvfp4
+    /// Tensor types: f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, q2_k, q3_k, iq4_nl, iq4_xs, mxfp4_moe, nvfp4
     #[arg(long, value_name = "MIX", default_value = "q4_k_m")]
     quant: String,
     /// Number of layers, instead of the model's own

@@ -6,8 +6,8 @@
 
 use sparkinfer_gguf::TensorType;
 use sparkinfer_gguf::blocks::{
-    Block, BlockMxfp4, BlockNvfp4, BlockQ4_0, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16,
-    as_blocks_mut, pack_scale_min,
+    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockNvfp4, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4K, BlockQ5_0,
+    BlockQ5_1, BlockQ5K, BlockQ6K, BlockQ8_0, F16, as_blocks_mut, pack_scale_min,
 };
 use sparkinfer_gguf::quantize::quantize_row;
 
@@ -24,6 +24,10 @@ pub(super) fn fill(ty: TensorType, values: Values, random: &mut Random, out: &mu
         TensorType::Q5_0 => blocks::<BlockQ5_0>(values, random, out),
         TensorType::Q5_1 => blocks::<BlockQ5_1>(values, random, out),
         TensorType::Q8_0 => blocks::<BlockQ8_0>(values, random, out),
+        TensorType::Q2_K => blocks::<BlockQ2K>(values, random, out),
+        TensorType::Q3_K => blocks::<BlockQ3K>(values, random, out),
+        TensorType::IQ4_NL => blocks::<BlockIq4Nl>(values, random, out),
+        TensorType::IQ4_XS => blocks::<BlockIq4Xs>(values, random, out),
         TensorType::Q4_K => blocks::<BlockQ4K>(values, random, out),
         TensorType::Q5_K => blocks::<BlockQ5K>(values, random, out),
         TensorType::Q6_K => blocks::<BlockQ6K>(values, random, out),
@@ -135,6 +139,47 @@ impl RandomBlock for BlockQ6K {
                 };
             }
         }
+    }
+}
+
+/// Root mean square of the numbers from 8 to 15.
+const NIBBLE_RMS: f32 = 11.73;
+
+impl RandomBlock for BlockQ2K {
+    fn set_scales(&mut self, deviation: f32, random: &mut Random) {
+        let d = deviation / (uniform(4.0) * NIBBLE_RMS);
+        (self.d, self.dmin) = (F16::from_f32(d), F16::from_f32(1.5 * d));
+        for eight in self.scales.chunks_exact_mut(8) {
+            for (scale, value) in eight.iter_mut().zip(group_scales(random)) {
+                *scale = (8 | value & 7) * 0x11;
+            }
+        }
+    }
+}
+
+/// Root mean square of the numbers from -32 to 31: scales of random bits.
+const SIX_BIT_RMS: f32 = 18.48;
+/// Root mean square of the numbers from -4 to 3.
+const THREE_BIT_RMS: f32 = 2.345;
+
+impl RandomBlock for BlockQ3K {
+    fn set_scales(&mut self, deviation: f32, _random: &mut Random) {
+        self.d = F16::from_f32(deviation / (THREE_BIT_RMS * SIX_BIT_RMS));
+    }
+}
+
+/// Root mean square of the steps of IQ4.
+const IQ4_RMS: f32 = 67.44;
+
+impl RandomBlock for BlockIq4Nl {
+    fn set_scales(&mut self, deviation: f32, random: &mut Random) {
+        self.d = F16::from_f32(random.sign() * deviation / IQ4_RMS * (0.75 + 0.5 * random.unit()));
+    }
+}
+
+impl RandomBlock for BlockIq4Xs {
+    fn set_scales(&mut self, deviation: f32, _random: &mut Random) {
+        self.d = F16::from_f32(deviation / (IQ4_RMS * SIX_BIT_RMS));
     }
 }
 

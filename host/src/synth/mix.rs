@@ -17,6 +17,11 @@ pub enum Mix {
     Q4KM,
     Q5KM,
     Q6K,
+    /// All matrices but the output's in this type, as with the quantiser's `--pure`; so the next three.
+    Q2K,
+    Q3K,
+    Iq4Nl,
+    Iq4Xs,
     /// Experts in MXFP4, everything else in Q8_0.
     Mxfp4Moe,
     /// Matrices of the layers in NVFP4 with their second scales, embedding and output in Q8_0.
@@ -25,7 +30,7 @@ pub enum Mix {
 
 impl Mix {
     /// Every mix.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::F32,
         Self::F16,
         Self::Bf16,
@@ -34,6 +39,10 @@ impl Mix {
         Self::Q4KM,
         Self::Q5KM,
         Self::Q6K,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Iq4Nl,
+        Self::Iq4Xs,
         Self::Mxfp4Moe,
         Self::Nvfp4,
     ];
@@ -61,6 +70,10 @@ impl Mix {
             Self::Q4KM => "q4_k_m",
             Self::Q5KM => "q5_k_m",
             Self::Q6K => "q6_k",
+            Self::Q2K => "q2_k",
+            Self::Q3K => "q3_k",
+            Self::Iq4Nl => "iq4_nl",
+            Self::Iq4Xs => "iq4_xs",
             Self::Mxfp4Moe => "mxfp4_moe",
             Self::Nvfp4 => "nvfp4",
         }
@@ -73,13 +86,22 @@ impl Mix {
             Self::F16 => 1,
             Self::Q4_0 => 2,
             Self::Q8_0 => 7,
+            Self::Q2K => 10,
+            Self::Q3K => 11,
             Self::Q4KM => 15,
             Self::Q5KM => 17,
             Self::Q6K => 18,
+            Self::Iq4Nl => 25,
+            Self::Iq4Xs => 30,
             Self::Bf16 => 32,
             Self::Mxfp4Moe => 38,
             Self::Nvfp4 => 39,
         }
+    }
+
+    /// Whether all matrices of the layers have one type.
+    const fn is_pure(self) -> bool {
+        matches!(self, Self::Q4_0 | Self::Q2K | Self::Q3K | Self::Iq4Nl | Self::Iq4Xs)
     }
 
     /// The type of most matrices.
@@ -93,6 +115,10 @@ impl Mix {
             Self::Q4KM => TensorType::Q4_K,
             Self::Q5KM => TensorType::Q5_K,
             Self::Q6K => TensorType::Q6_K,
+            Self::Q2K => TensorType::Q2_K,
+            Self::Q3K => TensorType::Q3_K,
+            Self::Iq4Nl => TensorType::IQ4_NL,
+            Self::Iq4Xs => TensorType::IQ4_XS,
             Self::Nvfp4 => TensorType::NVFP4,
         }
     }
@@ -108,7 +134,7 @@ impl Mix {
             _ if self == Self::Mxfp4Moe => self.base(),
             Role::Output => TensorType::Q6_K,
             Role::Embedding if preset.tied => TensorType::Q6_K,
-            _ if self == Self::Q4_0 => self.base(),
+            _ if self.is_pure() => self.base(),
             role => self.k_mix(role, tensor.layer, preset),
         };
         fitting(wanted, tensor)
@@ -139,6 +165,7 @@ fn fitting(wanted: TensorType, tensor: &Planned) -> TensorType {
         _ if fits(wanted) => return wanted,
         TensorType::Q4_K => TensorType::Q5_0,
         TensorType::Q5_K => TensorType::Q5_1,
+        TensorType::Q2_K | TensorType::Q3_K | TensorType::IQ4_XS => TensorType::IQ4_NL,
         _ => TensorType::Q8_0,
     };
     if fits(substitute) { substitute } else { TensorType::F16 }
@@ -164,10 +191,10 @@ mod tests {
         for mix in Mix::ALL {
             assert_eq!(Mix::find(&mix.name().to_uppercase()).ok(), Some(mix));
         }
-        let error = Mix::find("q3").unwrap_err().to_string();
+        let error = Mix::find("q7").unwrap_err().to_string();
         assert_eq!(
             error,
-            "no quantisation mix is called 'q3'; there are f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, mxfp4_moe, nvfp4"
+            "no quantisation mix is called 'q7'; there are f32, f16, bf16, q8_0, q4_0, q4_k_m, q5_k_m, q6_k, q2_k, q3_k, iq4_nl, iq4_xs, mxfp4_moe, nvfp4"
         );
     }
 }

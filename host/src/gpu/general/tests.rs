@@ -195,6 +195,9 @@ fn quantised_models_in_tiles() {
         ("small-gemma3", Mix::Q5KM),
         ("small-qwen2", Mix::Q4KM),
         ("small-llama", Mix::Q4_0),
+        ("small-qwen3", Mix::Q2K),
+        ("small-qwen3", Mix::Q3K),
+        ("small-qwen3", Mix::Iq4Xs),
     ] {
         let options = SynthOptions {
             preset: Preset::find(name).unwrap(),
