@@ -13,7 +13,7 @@ failed=0
 for model; do
     name=$(basename "$model" .gguf)
     "$sparkinfer" accuracy --model "$model" --device cuda --reference cpu-f32,cuda-f32 --peer "$peer" \
-        --file "$here/tests/data/heldout.txt" --windows 8 --way-depth 0,256,1024 --depth 0,512,1900 \
+        --file "$here/tests/data/heldout.txt" --windows 8 --way-depth 0,256,1024 --depth 0,512,1900 --depth-kv-types bf16,q8_0 \
         --gate "$here/eval/gates/gpu.json" --json "$out/$name.json" --plot "$out/$name.svg" || failed=1
 done
 exit $failed

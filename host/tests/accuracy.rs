@@ -135,6 +135,35 @@ fn both_ways_and_several_references() {
 }
 
 #[test]
+fn types_of_cache_at_depth() {
+    let (_folder, text) = excerpt(1000);
+    let text = text.to_str().expect("the path is UTF-8");
+    let arguments = [
+        "--file",
+        text,
+        "--ctx",
+        "8",
+        "--windows",
+        "1",
+        "--write",
+        "0",
+        "--way-depth",
+        "--depth",
+        "150",
+    ];
+    let (out, report) = measured(&[&arguments[..], &["--depth-kv-types", "f16,q8_0", "--kv-type", "f32"]].concat());
+    let rows = report["found"]["depths"].as_array().expect("it is a list");
+    let kl: Vec<f64> = rows
+        .iter()
+        .filter_map(|row| row["comparison"]["kl"]["mean"]["value"].as_f64())
+        .collect();
+    assert_eq!(kl.len(), 3, "{out}");
+    assert!(kl[0] != kl[1] && kl[1] != kl[2] && kl[2] < 5e-3, "{out}");
+    assert!(out.contains("depth 150, ours, q8_0 cache: KL mean"), "{out}");
+    misused(&["accuracy", "--file", text, "--depth-kv-types", "f16"], "--depth");
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let (folder, text) = excerpt(1000);
     let text = text.to_str().expect("the path is UTF-8");

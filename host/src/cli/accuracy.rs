@@ -11,6 +11,7 @@ use crate::bench::{Machine, ModelFacts, sha256};
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
+use crate::model::KvType;
 use crate::trace::{Settings, Side};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
@@ -65,6 +66,9 @@ pub struct Arguments {
     /// Also compare with the first reference behind this many tokens
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     depth: Vec<usize>,
+    /// At each depth, measure with these types of cache too
+    #[arg(long, value_name = "TYPE,…", value_delimiter = ',', requires = "depth")]
+    depth_kv_types: Vec<KvType>,
     /// Compare the engine's ways of taking tokens behind this many; none for not at all [default: 0 and half a window]
     #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0..)]
     way_depth: Option<Vec<usize>>,
@@ -122,7 +126,9 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         context <= most,
         "{context} tokens are asked for, but the model is made for {most}: take a smaller --ctx, --depth or --way-depth"
     );
-    let (references, ours) = arguments.engines(&model, context, &mut |done, all| bar.set(done, all))?;
+    let mut progress = |done, all| bar.set(done, all);
+    let references = arguments.references(&model, context)?;
+    let (ours, variants) = arguments.measured(&model, context, &mut progress)?;
     drop(bar);
     let (peer, peer_run) = match base {
         Some(file) => (Some(file), None),
@@ -134,7 +140,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     let mut parties = Parties {
         references,
         ours,
-        variants: Vec::new(),
+        variants,
         peer: peer.map(|file| Recorded {
             name: "llama.cpp".to_owned(),
             file,
@@ -228,49 +234,49 @@ impl Arguments {
         }
     }
 
-    /// The references, and what is measured.
-    fn engines<'m>(
+    /// The references; they keep their own types of cache.
+    fn references<'m>(&self, model: &'m Model, context: usize) -> Result<Vec<Predictor<'m>>> {
+        let settings = Settings {
+            context,
+            threads: self.threads.map(usize::from),
+            kv: None,
+        };
+        let references = self.reference.iter().map(|&side| {
+            Ok(Predictor {
+                name: side.to_string(),
+                engine: side.engine(model, &settings)?,
+                way: Way::Prompt,
+            })
+        });
+        references.collect()
+    }
+
+    /// What is measured, and the same with other types of cache.
+    fn measured<'m>(
         &self,
         model: &'m Model,
         context: usize,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<(Vec<Predictor<'m>>, Predictor<'m>)> {
-        let threads = self.threads.map(usize::from);
-        // References keep their own types of cache.
-        let settings = Settings {
-            context,
-            threads,
-            kv: None,
-        };
-        let references = self.reference.iter().map(|&side| {
-            let engine = side.engine(model, &settings)?;
-            Ok(Predictor {
-                name: side.to_string(),
-                engine,
-                way: Way::Prompt,
-            })
-        });
-        let references = references.collect::<Result<_>>()?;
-        let options = EngineOptions {
-            device: self.device,
-            context,
-            threads,
-            exact: self.f32,
-            kv: self.cache.kv_type,
-        };
+    ) -> Result<(Predictor<'m>, Vec<Predictor<'m>>)> {
         let way = match self.way {
             WayName::Decode => Way::Decode,
             WayName::Prompt => Way::Prompt,
         };
-        let engine = model.engine(&options, progress)?;
-        Ok((
-            references,
-            Predictor {
-                name: "ours".to_owned(),
-                engine,
-                way,
-            },
-        ))
+        let mut predictor = |name: String, kv: Option<KvType>| -> Result<Predictor<'m>> {
+            let options = EngineOptions {
+                device: self.device,
+                context,
+                threads: self.threads.map(usize::from),
+                exact: self.f32,
+                kv,
+            };
+            let engine = model.engine(&options, progress)?;
+            Ok(Predictor { name, engine, way })
+        };
+        let ours = predictor("ours".to_owned(), self.cache.kv_type)?;
+        let kinds = self.depth_kv_types.iter();
+        let variants = kinds.map(|&kind| predictor(format!("ours, {kind} cache"), Some(kind)));
+        Ok((ours, variants.collect::<Result<_>>()?))
     }
 
     /// Runs the peer, if one is given; its file is gone from the folder once it is open.
@@ -289,6 +295,10 @@ impl Arguments {
             LlamaPerplexity::on_cpu(binary, self.threads.map_or_else(cores, usize::from))
         } else {
             LlamaPerplexity::on_gpu(binary)
+        };
+        let peer = match self.cache.kv_type {
+            Some(kind) => peer.with_cache(kind.name()),
+            None => peer,
         };
         let folder = tempfile::tempdir().context("cannot make a folder for llama.cpp's predictions")?;
         let file = peer.run(model, text, window, windows, &folder.path().join("predictions"))?;
