@@ -121,6 +121,8 @@ pub struct Report {
     pub text: String,
     /// Tokens of a window.
     pub window: usize,
+    /// Type of the cache of what is measured; none if none was asked for: the engine's own.
+    pub kv_type: Option<String>,
     /// What else was asked for.
     pub options: Options,
     /// What llama.cpp was, if it took part.

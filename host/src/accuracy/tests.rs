@@ -176,6 +176,7 @@ fn a_report_can_be_read_and_drawn() {
         machine: Machine::look(),
         text: "a text".to_owned(),
         window: WINDOW,
+        kv_type: Some("q8_0".to_owned()),
         options: options(),
         peer: None,
         verdict: Some(gate.judge(&found)),

@@ -29,6 +29,9 @@ impl Display for Report {
         for (name, description) in &found.parties {
             writeln!(f, "  {name}: {description}")?;
         }
+        if let Some(kind) = &self.kv_type {
+            writeln!(f, "  ours with a cache of type {kind}")?;
+        }
         if let Some(peer) = &self.peer {
             writeln!(f, "  llama.cpp: {}, {}", peer.build, peer.arguments)?;
         }

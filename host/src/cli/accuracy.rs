@@ -153,6 +153,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         machine: Machine::look(),
         text: text.name,
         window,
+        kv_type: arguments.cache.kv_type.map(|kind| kind.to_string()),
         options,
         peer: peer_run,
         verdict: gate.map(|gate| gate.judge(&found)),
@@ -211,7 +212,7 @@ impl Arguments {
         };
         let windows = Window::cut(&tokens, window, Some(most), bos)?;
         let file_name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
-        let name = format!("{} windows of {}", windows.len(), file_name.to_string_lossy());
+        let name = file_name.to_string_lossy().into_owned();
         Ok((
             Text {
                 name,
