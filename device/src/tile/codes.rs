@@ -11,7 +11,7 @@ use super::{Activation, Source, Tile, only, wide};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
-use sparkinfer_gguf::blocks::{FP4_TABLE, IQ4_TABLE, e8m0_half};
+use sparkinfer_gguf::blocks::{FP4_TABLE, IQ4_TABLE};
 
 /// What FP4 steps are raised by.
 pub(super) const FP4_RAISED: i32 = 12;
@@ -51,6 +51,17 @@ impl Book {
         book
     }
 
+    /// The book with its first words in registers: `prmt` takes one constant, and the assembler would bring in the other
+    /// anew for each look-up, unless it depends on what only a thread knows: that blocks have one layer.
+    #[inline(always)]
+    fn resident(self) -> Self {
+        let zero = thread::thread_idx_z();
+        Self {
+            even: [self.even[0] | zero, self.even[1]],
+            odd: [self.odd[0] | zero, self.odd[1]],
+        }
+    }
+
     /// The steps of four codes in the low half of `codes`; `turned` has their top bits inverted.
     #[inline(always)]
     fn look_up(self, codes: u32, turned: u32) -> u32 {
@@ -79,7 +90,7 @@ impl Codes {
     /// The A operands in the lower and upper halves of vector `j`.
     #[inline(always)]
     pub fn operands(&self, book: Book, j: usize) -> [[u32; 4]; 2] {
-        let mut both = [[0; 4]; 2];
+        let (book, mut both) = (book.resident(), [[0; 4]; 2]);
         unroll!(for K in 0..4 {
             let codes = self.0[j][K];
             let turned = codes ^ 0x8888_8888;
@@ -156,6 +167,13 @@ impl Tile for Iq4NlTile {
     }
 }
 
+/// 2^(e − 128): the float whose exponent is e − 1, or one of the two that lie below all such.
+#[inline(always)]
+fn power_of_two(e: u32) -> f32 {
+    let small = u32::from(e < 2).wrapping_neg();
+    f32::from_bits((0x0020_0000 << (e & 1)) & small | (e.wrapping_sub(1) << 23) & !small)
+}
+
 /// A lane's share of an MXFP4 tile: `w = 2^(e − 128)·step`.
 #[derive(Clone, Copy)]
 pub struct Mxfp4Tile {
@@ -167,7 +185,7 @@ impl Mxfp4Tile {
     /// Row `r` of the lane: `v` are the sums of its two sub-blocks.
     #[inline(always)]
     fn row(&self, r: u32, v: [i32; 2], x: &Activation) -> f32 {
-        let d = |k: u32| e8m0_half((self.exponents >> (16 * r + 8 * k)) as u8);
+        let d = |k: u32| power_of_two(self.exponents >> (16 * r + 8 * k) & 255);
         let sum = |k: usize| (v[k] - FP4_RAISED * x.sums[k]) as f32;
         float::fma(d(0) * x.scale, sum(0), d(1) * x.scale * sum(1))
     }

@@ -6,6 +6,7 @@
 use super::codes::{Codes, FP4, FP4_RAISED};
 use super::{Activation, Source, Tile, sixteen};
 use crate::layout;
+use crate::num::half;
 use cuda_std::prelude::*;
 
 /// A lane's share of an NVFP4 tile: see [`layout::Nvfp4Tile`].
@@ -15,31 +16,28 @@ pub struct Nvfp4Tile {
     scales: [u32; 2],
 }
 
-/// Half of the unsigned E4M3 number in byte `K` of `word`: its seven bits are the exponent and the mantissa of a float
-/// whose exponent is off by 120. 0x7f, which is no number, counts as 0.
+/// What is left of a scale's value when its bits are read as those of an f16: E4M3's exponent is off by 8, and
+/// steps are doubled.
+const SCALE: f32 = 128.0;
+
+/// The seven bits of each byte but 0x7f, which is no number and counts as 0.
 #[inline(always)]
-fn half_e4m3<const K: u32>(word: u32) -> f32 {
-    const TWO_TO_119: f32 = f32::from_bits((127 + 119) << 23);
-    let bits = if K < 3 { word << (20 - 8 * K) } else { word >> 4 };
-    if word >> (8 * K) & 255 == 0x7f {
-        return 0.0;
-    }
-    f32::from_bits(bits & 0x07f0_0000) * TWO_TO_119
+fn numbers(scales: u32) -> u32 {
+    let other = scales ^ 0x7f7f_7f7f;
+    // The top bit of each byte that is not 0x7f.
+    let kept = (((other & 0x7f7f_7f7f) + 0x7f7f_7f7f) | other) & 0x8080_8080;
+    scales & (kept - (kept >> 7))
 }
 
 /// One row of the lane: its four scales, and the sums of its four sub-blocks.
 #[inline(always)]
 fn row(scales: u32, v: [i32; 4]) -> f32 {
-    let low = float::fma(
-        half_e4m3::<0>(scales),
-        v[0] as f32,
-        half_e4m3::<1>(scales) * v[1] as f32,
-    );
-    let high = float::fma(
-        half_e4m3::<2>(scales),
-        v[2] as f32,
-        half_e4m3::<3>(scales) * v[3] as f32,
-    );
+    let scales = numbers(scales);
+    // Bytes 0, 1 and 2, 3 as halves: seven bits from the top of the exponent on.
+    let pair = |bytes: u32| dot::permute_bytes(scales, 0, bytes) >> 1;
+    let (a, b) = (pair(0x1404), pair(0x3424));
+    let low = float::fma(half(a & 0xffff), v[0] as f32, half(a >> 16) * v[1] as f32);
+    let high = float::fma(half(b & 0xffff), v[2] as f32, half(b >> 16) * v[3] as f32);
     low + high
 }
 
@@ -78,6 +76,7 @@ impl Tile for Nvfp4Tile {
             v[A] = a - FP4_RAISED * all[A];
             w[A] = b - FP4_RAISED * all[A];
         });
-        [x.scale * row(self.scales[0], v), x.scale * row(self.scales[1], w)]
+        let scale = SCALE * x.scale;
+        [scale * row(self.scales[0], v), scale * row(self.scales[1], w)]
     }
 }

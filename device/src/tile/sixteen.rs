@@ -11,7 +11,8 @@ use cuda_std::prelude::*;
 #[inline(always)]
 fn columns(x: &Activation, a: usize, lane: u32) -> [[u32; 2]; 2] {
     let (word, pair) = (x.words[a], lane >> 3);
-    let only = |p: u32| if pair == p { word } else { 0 };
+    // Arithmetic, not four branches: those would become a jump table.
+    let only = |p: u32| word & u32::from(pair == p).wrapping_neg();
     [[only(0), only(1)], [only(2), only(3)]]
 }
 

@@ -39,6 +39,13 @@ impl TwoBits {
     }
 }
 
+/// Σ byte·v over the four bytes of a word: `prmt` takes a byte out in one instruction.
+#[inline(always)]
+fn weighted(bytes: u32, v: [i32; 4]) -> i32 {
+    let byte = |k: u32| dot::permute_bytes(bytes, 0, 0x4440 | k) as i32;
+    (byte(0) * v[0] + byte(1) * v[1]) + (byte(2) * v[2] + byte(3) * v[3])
+}
+
 /// A lane's share of a Q2_K tile: see [`layout::Q2KTile`].
 #[derive(Clone, Copy)]
 pub struct Q2KTile {
@@ -52,9 +59,8 @@ impl Q2KTile {
     /// Row `r` of the lane: `v` are the sums of its four sub-blocks, `all` those of the activations alone.
     #[inline(always)]
     fn row(&self, r: usize, v: [i32; 4], all: [i32; 4], scale: f32) -> f32 {
-        let nibble = |k: u32| (self.scales[r] >> (4 * k) & 15) as i32;
-        let dot = nibble(0) * v[0] + nibble(2) * v[1] + nibble(4) * v[2] + nibble(6) * v[3];
-        let min = nibble(1) * all[0] + nibble(3) * all[1] + nibble(5) * all[2] + nibble(7) * all[3];
+        let (scales, mins) = (self.scales[r] & 0x0f0f_0f0f, self.scales[r] >> 4 & 0x0f0f_0f0f);
+        let (dot, min) = (weighted(scales, v), weighted(mins, all));
         let (d, dmin) = (half(self.row_scales[r] & 0xffff), half(self.row_scales[r] >> 16));
         float::fma(d * scale, dot as f32, -(dmin * scale * min as f32))
     }
