@@ -165,10 +165,18 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
 fn facts(model: &Model, hash: bool) -> ModelFacts {
     ModelFacts {
         title: model.spec.title(),
-        file: model.gguf.label().to_owned(),
+        file: file_name(Path::new(model.gguf.label())),
         file_bytes: model.gguf.file_bytes(),
         sha256: hash.then(|| sha256(&model.gguf)),
     }
+}
+
+/// A path's last part: where a file lies is no part of a result.
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Whether a file of predictions is for this model and text.
@@ -211,8 +219,7 @@ impl Arguments {
             (None, None) => WINDOWS,
         };
         let windows = Window::cut(&tokens, window, Some(most), bos)?;
-        let file_name = name.as_deref().and_then(Path::file_name).unwrap_or_default();
-        let name = file_name.to_string_lossy().into_owned();
+        let name = name.as_deref().map(file_name).unwrap_or_default();
         Ok((
             Text {
                 name,
