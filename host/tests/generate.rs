@@ -268,6 +268,16 @@ fn devices() {
     misused(&["generate", "--device", "abacus"], "abacus");
 }
 
+#[test]
+fn types_of_the_cache() {
+    let plain = text(&["--prompt", POINT, "-n", "16"]);
+    for kv_type in ["f32", "f16", "bf16", "q8_0"] {
+        let arguments = ["--prompt", POINT, "-n", "16", "--kv-type", kv_type];
+        assert_eq!(text(&arguments), plain, "{kv_type}");
+    }
+    misused(&["generate", "--kv-type", "q4_0"], "expected f16, bf16, q8_0");
+}
+
 /// A run that goes on for long enough to be disturbed.
 fn long_run() -> Command {
     sparkinfer(&["generate", "-n", "100000", "--ignore-eos"])
