@@ -67,7 +67,7 @@ pub struct StepBuffers {
     pub attention: DevicePtr<f32>,
     /// [`AttentionPlan::workspace_floats`] floats.
     pub partial: DevicePtr<f32>,
-    /// A zeroed counter for each key head.
+    /// A zeroed counter for each query head.
     pub counters: DevicePtr<u32>,
     /// The router's logits.
     pub router_logits: DevicePtr<f32>,

@@ -39,8 +39,8 @@ pub struct BufferSizes {
     pub candidates: usize,
     /// Floats of workspace of the attention.
     pub partial: usize,
-    /// Key heads, in the layer that has most.
-    pub kv_heads: usize,
+    /// Query heads, in the layer that has most.
+    pub heads: usize,
     /// Floats of the general path's own values; 0 for the fused one.
     pub work: usize,
     /// Layers with a cache.
@@ -76,7 +76,7 @@ impl BufferSizes {
             self.vocab.next_multiple_of(16),
             2 * self.candidates,
             self.partial,
-            self.kv_heads,
+            self.heads,
             self.pages,
             self.work,
         ];

@@ -228,7 +228,7 @@ pub fn buffer_sizes(
         vocab: spec.vocab_size,
         candidates: most_candidates(multiprocessors),
         partial: attention_workspace(spec, model, format, multiprocessors)?,
-        kv_heads: most(&|a, _| a.kv_heads),
+        heads: most(&|a, _| a.heads),
         work: 0,
         layers: model.layers.len(),
         format,

@@ -241,7 +241,7 @@ impl GeneralModel {
             vocab: spec.vocab_size,
             candidates: (BEST_BLOCKS_PER_SM * multiprocessors) as usize,
             partial: most(&|a| workspace(a).map_or(0, |plan| plan.workspace_floats())),
-            kv_heads: most(&|a| a.kv_heads),
+            heads: most(&|a| a.heads),
             work: work.floats(),
             layers: spec.attentions().count(),
             format,

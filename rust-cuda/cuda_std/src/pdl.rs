@@ -16,6 +16,13 @@ pub fn wait() {
     } emu { crate::emu::pdl_wait() } }
 }
 
+/// Says that this block ends without having waited: it has no work. At least one block of the grid must wait, so that
+/// the grid does not end before the launches before it. No instruction; the emulator refuses blocks that say neither.
+#[inline(always)]
+pub fn leave() {
+    on! { ptx {} emu { crate::emu::pdl_leave() } }
+}
+
 /// `griddepcontrol.launch_dependents`: the next launch may start once every block has called this or
 /// ended. Best placed after the first loads have been issued.
 #[inline(always)]

@@ -219,7 +219,7 @@ impl Model {
                 zeros(USED * FF)?,
                 zeros(VOCABULARY)?,
             ],
-            counters: Buffer::zeroed(stream, KV_HEADS as usize)?,
+            counters: Buffer::zeroed(stream, HEADS as usize)?,
             best: Buffer::zeroed(stream, 32 * sms as usize)?,
             frequencies: Buffer::from_slice(stream, &rope::table(&radians(HEAD_DIM as usize, 1e6)))?,
             table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,

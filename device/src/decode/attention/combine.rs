@@ -2,7 +2,10 @@
 //!
 //! A part is a maximum m, a sum l = Σ 2^(s - m) and an output o = Σ 2^(s - m) v; parts add as
 //! `M = max m_i`, `L = Σ 2^(m_i - M) l_i`, `O = Σ 2^(m_i - M) o_i`, and the row is `O / L`. Sums run over warps and over
-//! splits in their order.
+//! splits in a fixed order.
+//!
+//! A warp takes one query head, from the block's warps to the splits, and waits for no other warp of its block: the last
+//! warp of the grid to arrive with a head adds up its splits. A lane holds the factor of one part and four dims of the row.
 
 use super::lane::{Pairs, Values};
 use super::tile::{Output, Queries};
@@ -17,13 +20,13 @@ pub(super) struct Partial {
     pub sum: f32,
 }
 
-/// The splits' parts in global memory: per (key head, split, head of the group) the output's dims; behind all of them
-/// per row a pair (max, sum).
+/// The splits' parts in global memory: per (query head, split) a row of the output's dims; behind all of them per row a
+/// pair (max, sum).
 #[derive(Clone, Copy)]
 pub(super) struct Workspace {
-    /// `kv heads · splits · group · (head dim + 2)` floats.
+    /// `heads · splits · (head dim + 2)` floats.
     pub partial: *mut f32,
-    /// One counter a key head, zero between launches.
+    /// One counter a query head, zero between launches.
     pub counters: *mut u32,
 }
 
@@ -40,8 +43,6 @@ pub(super) struct Room<const HD: u32, const GROUPS: usize> {
     parts: Shared<F32x2>,
     /// Outputs of each warp and head, rows 4 floats longer than their dims against bank conflicts.
     outputs: Shared<f32>,
-    /// Whether this block is the last of its key head.
-    last: Shared<u32>,
 }
 
 impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
@@ -54,7 +55,7 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     }
 
     const fn outputs_at(warps: u32) -> u32 {
-        Queries::<HD>::bytes(GROUPS as u32) + 16 + 64 + HD * 4 + warps * Self::HEADS * 8
+        Queries::<HD>::bytes(GROUPS as u32) + 64 + HD * 4 + warps * Self::HEADS * 8
     }
 
     const fn output_floats(warps: u32) -> u32 {
@@ -63,14 +64,13 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
 
     #[inline(always)]
     pub(super) fn new(warps: u32) -> Self {
-        let last = Queries::<HD>::bytes(GROUPS as u32);
+        let queries = Queries::<HD>::bytes(GROUPS as u32);
         let parts = warps * Self::HEADS;
         Self {
-            queries: Queries(shared::dynamic(0, last / 2)),
-            last: shared::dynamic(last, 1),
-            new_scores: shared::dynamic(last + 16, 16),
-            new_value: shared::dynamic(last + 80, HD),
-            parts: shared::dynamic(last + 80 + HD * 4, parts),
+            queries: Queries(shared::dynamic(0, queries / 2)),
+            new_scores: shared::dynamic(queries, 16),
+            new_value: shared::dynamic(queries + 64, HD),
+            parts: shared::dynamic(queries + 64 + HD * 4, parts),
             outputs: shared::dynamic(Self::outputs_at(warps), Self::output_floats(warps)),
         }
     }
@@ -150,225 +150,227 @@ fn times(a: F32x4, factor: f32) -> F32x4 {
     F32x4([a[0] * factor, a[1] * factor, a[2] * factor, a[3] * factor])
 }
 
-/// Adds up the warps of the block, and the new token in the block that has it; writes the result to `out` where the
-/// key head has only this block, else to the workspace.
+/// Parts of a row, one or two a lane, on their way to a sum.
+#[derive(Clone, Copy)]
+struct Sum {
+    /// What the outputs of the lane's parts count.
+    factors: [f32; 2],
+    /// Maximum and sum of the row.
+    row: Partial,
+}
+
+impl Sum {
+    /// Of the lane's parts; where there is none, the maximum is -∞.
+    #[inline(always)]
+    fn of(parts: [Partial; 2]) -> Self {
+        let max = warp::max(float::max(parts[0].max, parts[1].max));
+        let factors = [
+            float::exp2_approx(parts[0].max - max),
+            float::exp2_approx(parts[1].max - max),
+        ];
+        let sum = warp::sum(float::fma(factors[0], parts[0].sum, factors[1] * parts[1].sum));
+        Self {
+            factors,
+            row: Partial { max, sum },
+        }
+    }
+}
+
+impl Partial {
+    /// Nothing.
+    const NONE: Self = Self {
+        max: f32::NEG_INFINITY,
+        sum: 0.0,
+    };
+}
+
+/// Lane that holds the new token's part.
+const NEW: u32 = 31;
+
+/// Adds up the block's warps, and the new token in the block that has it, for every query head; then the splits, where
+/// there are several.
 ///
 /// # Safety
 /// As the kernel; every warp has left its parts in shared memory.
 #[inline(always)]
-pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
+pub(super) unsafe fn heads<const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
 ) {
-    let vectors = HD / 4;
-    let mut i = thread::thread_idx_x();
-    while i < block.group * vectors {
-        let (head, at) = (i / vectors, i % vectors);
-        let (part, sum) = block_row(block, room, head, at);
-        // SAFETY: each row and vector of the group is written by one thread.
+    let mut head = block.warp;
+    while head < block.group {
+        let row = block.kv_head * block.group + head;
+        // SAFETY: a warp of the block has the head; the row is the launch's.
         unsafe {
-            if block.share.active == 1 {
-                let row = a.out.add(((block.kv_head * block.group + head) * HD) as usize);
-                global::store(row.cast::<F32x4>().add(at as usize), times(sum, float::rcp(part.sum)));
-            } else {
-                a.store_split::<HD>(block, head, at, part, sum);
+            let sum = warps(a, block, room, head, row);
+            if block.share.active > 1 && arrived_last(a, block, row, sum.row) {
+                splits(a, block, row);
             }
         }
-        i += thread::block_dim_x();
+        head += block.warps;
     }
 }
 
-/// One vector of one head, summed over the block.
+/// Adds up the block's warps for head `head` of the group, row `row` of the output; writes the result there if no other
+/// split has a part of it, else to the workspace.
 #[inline(always)]
-fn block_row<const HD: u32, const GROUPS: usize>(
+unsafe fn warps<const HD: u32, const GROUPS: usize>(
+    a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
     head: u32,
-    at: u32,
-) -> (Partial, F32x4) {
+    row: u32,
+) -> Sum {
     let chunks = block.share.end.saturating_sub(block.share.begin);
     let busy = if chunks < block.warps { chunks } else { block.warps };
-    let mut max = if block.owner() {
-        room.new_scores.load(head)
+    let mut part = Partial::NONE;
+    if block.lane < busy {
+        part = room.partial(block.lane, head);
+    }
+    if block.owner() && block.lane == NEW {
+        part = Partial {
+            max: room.new_scores.load(head),
+            sum: 1.0,
+        };
+    }
+    let sum = Sum::of([part, Partial::NONE]);
+    let to = if block.share.active == 1 {
+        a.out.wrapping_add((row * HD) as usize)
     } else {
-        f32::NEG_INFINITY
+        a.split_row::<HD>(row, block.split)
     };
-    let mut warp = 0;
-    while warp < busy {
-        max = max.max(room.partial(warp, head).max);
-        warp += 1;
+    let scale = if block.share.active == 1 {
+        float::rcp(sum.row.sum)
+    } else {
+        1.0
+    };
+    let mut first = 0;
+    while first < HD / 4 {
+        let at = first + block.lane;
+        let there = HD.is_multiple_of(128) || at < HD / 4;
+        let mut out = F32x4([0.0; 4]);
+        unroll!(for W in 0..8 {
+            let factor = warp::shuffle(sum.factors[0], W as u32);
+            if (W as u32) < busy && there {
+                out = add(out, factor, room.output(W as u32, head, at));
+            }
+        });
+        let factor = warp::shuffle(sum.factors[0], NEW);
+        if there {
+            if block.owner() {
+                out = add(out, factor, room.new_value.cast::<F32x4>().load(at));
+            }
+            // SAFETY: each row and vector is written by one lane.
+            unsafe { global::store(to.cast::<F32x4>().add(at as usize), times(out, scale)) };
+        }
+        first += 32;
     }
-    let (mut part, mut sum) = (Partial { max, sum: 0.0 }, F32x4([0.0; 4]));
-    warp = 0;
-    while warp < busy {
-        let of = room.partial(warp, head);
-        let factor = float::exp2_approx(of.max - max);
-        part.sum = float::fma(factor, of.sum, part.sum);
-        sum = add(sum, factor, room.output(warp, head, at));
-        warp += 1;
-    }
-    if block.owner() {
-        let factor = float::exp2_approx(room.new_scores.load(head) - max);
-        part.sum += factor;
-        sum = add(sum, factor, room.new_value.cast::<F32x4>().load(at));
-    }
-    (part, sum)
+    sum
 }
 
 impl Arguments {
-    /// Index of the row of (`split`, `head`) of the block's key head in the workspace.
+    /// The outputs of (`row`, `split`) in the workspace.
     #[inline(always)]
-    fn split_row<const HD: u32>(&self, block: &Block<HD>, split: u32, head: u32) -> u32 {
-        (block.kv_head * thread::grid_dim_x() + split) * block.group + head
+    fn split_row<const HD: u32>(&self, row: u32, split: u32) -> *mut f32 {
+        let index = row * thread::grid_dim_x() + split;
+        self.workspace.partial.wrapping_add((index * HD) as usize)
     }
 
-    /// The (max, sum) of a row of the workspace.
+    /// The (max, sum) of (`row`, `split`) in the workspace.
     #[inline(always)]
-    fn split_part<const HD: u32>(&self, row: u32) -> *mut F32x2 {
+    fn split_part<const HD: u32>(&self, row: u32, split: u32) -> *mut F32x2 {
         let rows = self.shape.heads * thread::grid_dim_x();
+        let index = row * thread::grid_dim_x() + split;
         self.workspace
             .partial
-            .wrapping_add((rows * HD + 2 * row) as usize)
+            .wrapping_add((rows * HD + 2 * index) as usize)
             .cast()
     }
-
-    #[inline(always)]
-    unsafe fn store_split<const HD: u32>(&self, block: &Block<HD>, head: u32, at: u32, part: Partial, sum: F32x4) {
-        let row = self.split_row(block, block.split, head);
-        // SAFETY: the workspace has a row for each split and head.
-        unsafe {
-            let to = self.workspace.partial.add((row * HD) as usize).cast::<F32x4>();
-            global::store(to.add(at as usize), sum);
-            if at == 0 {
-                global::store(self.split_part::<HD>(row), F32x2([part.max, part.sum]));
-            }
-        }
-    }
 }
 
-/// The last block of a key head to come here adds up the splits and writes the output.
-///
-/// # Safety
-/// As the kernel; the block has written its rows of the workspace.
+/// Leaves the split's maximum and sum of `row` in the workspace and says whether all other splits have left theirs.
 #[inline(always)]
-pub(super) unsafe fn splits<const HD: u32, const GROUPS: usize>(
-    a: &Arguments,
-    block: &Block<HD>,
-    room: Room<HD, GROUPS>,
-) {
-    thread::sync_threads();
-    if thread::thread_idx_x() == 0 {
-        // SAFETY: the counter of this key head. Acquire and release: what the other blocks wrote before they counted
-        // is seen by the block that counts last.
+unsafe fn arrived_last<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32, part: Partial) -> bool {
+    // Orders what the lanes have stored before what the first one announces.
+    warp::sync();
+    let mut last = 0;
+    if block.lane == 0 {
+        // SAFETY: the row of this split and the counter are there. Acquire and release: what the other splits wrote
+        // before they counted is seen by the warp that counts last.
         unsafe {
-            let counter = a.workspace.counters.add(block.kv_head as usize);
+            let to = a.split_part::<HD>(row, block.split);
+            global::store(to, F32x2([part.max, part.sum]));
+            let counter = a.workspace.counters.add(row as usize);
             let before = atomic::gpu::fetch_add_acq_rel(counter, 1);
-            let last = before + 1 == block.share.active;
-            if last {
+            if before + 1 == block.share.active {
                 global::store(counter, 0);
+                last = 1;
             }
-            room.last.store(0, u32::from(last));
         }
     }
-    thread::sync_threads();
-    if room.last.load(0) == 0 {
-        return;
-    }
-    let mut i = thread::thread_idx_x();
-    while i < block.group * (HD / 4) {
-        // SAFETY: every active split's rows are there; each vector of the output is written by one thread.
-        unsafe { one_vector(a, block, i) };
-        i += thread::block_dim_x();
-    }
+    warp::shuffle(last, 0) != 0
 }
 
-/// Splits whose parts a thread has on their way at a time: what this costs is the way to memory and back.
+/// Splits whose outputs a lane has on their way at a time: what this costs is the way to memory and back.
 const TOGETHER: u32 = 16;
 
-/// A vector of four dims of a head, being summed over splits.
-#[derive(Clone, Copy)]
-struct Vector {
-    head: u32,
-    at: u32,
-    part: Partial,
-    sum: F32x4,
-}
-
-/// What a thread has loaded of a vector's splits: outputs, and (max, sum).
-type Parts = ([F32x4; TOGETHER as usize], [F32x2; TOGETHER as usize]);
-
-impl Vector {
-    #[inline(always)]
-    fn new<const HD: u32>(i: u32) -> Self {
-        let (head, at) = (i / (HD / 4), i % (HD / 4));
-        Self {
-            head,
-            at,
-            part: Partial {
-                max: f32::NEG_INFINITY,
-                sum: 0.0,
-            },
-            sum: F32x4([0.0; 4]),
-        }
-    }
-
-    /// Loads the parts of the splits from `first` on.
-    #[inline(always)]
-    unsafe fn load<const HD: u32>(&self, a: &Arguments, block: &Block<HD>, first: u32) -> Parts {
-        let mut parts = ([F32x4([0.0; 4]); 16], [F32x2([f32::NEG_INFINITY, 0.0]); 16]);
-        unroll!(for I in 0..16 {
-            let split = first + I as u32;
-            if split < block.share.active {
-                let row = a.split_row(block, split, self.head);
-                // SAFETY: an active split has written its row.
-                unsafe {
-                    let from = a.workspace.partial.add((row * HD) as usize).cast::<F32x4>();
-                    parts.0[I] = global::load_cg(from.add(self.at as usize));
-                    parts.1[I] = global::load_cg(a.split_part::<HD>(row));
-                }
-            }
-        });
-        parts
-    }
-
-    /// Adds loaded parts, in the order of the splits.
-    #[inline(always)]
-    fn add(&mut self, (outputs, parts): &Parts) {
-        let mut max = self.part.max;
-        unroll!(for I in 0..16 {
-            max = float::max(max, parts[I].0[0]);
-        });
-        let before = float::exp2_approx(self.part.max - max);
-        self.part = Partial {
-            max,
-            sum: self.part.sum * before,
-        };
-        self.sum = times(self.sum, before);
-        unroll!(for I in 0..16 {
-            let factor = float::exp2_approx(parts[I].0[0] - max);
-            self.part.sum = float::fma(factor, parts[I].0[1], self.part.sum);
-            self.sum = add(self.sum, factor, outputs[I]);
-        });
-    }
-}
-
-/// Sums vector `i` of the key head's heads over the splits and stores it.
+/// Adds up the splits of a row and writes it to the output.
 #[inline(always)]
-unsafe fn one_vector<const HD: u32>(a: &Arguments, block: &Block<HD>, i: u32) {
-    let mut vector = Vector::new::<HD>(i);
-    let mut first = 0;
-    // SAFETY: the caller's.
-    unsafe {
-        while first < block.share.active {
-            let parts = vector.load(a, block, first);
-            vector.add(&parts);
-            first += TOGETHER;
+unsafe fn splits<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32) {
+    let part = |split: u32| {
+        if split >= block.share.active {
+            return Partial::NONE;
         }
-        let row = a.out.add(((block.kv_head * block.group + vector.head) * HD) as usize);
-        global::store(
-            row.cast::<F32x4>().add(vector.at as usize),
-            times(vector.sum, float::rcp(vector.part.sum)),
-        );
+        // SAFETY: an active split has left its part.
+        let F32x2([max, sum]) = unsafe { global::load_cg(a.split_part::<HD>(row, split)) };
+        Partial { max, sum }
+    };
+    let sum = Sum::of([part(block.lane), part(block.lane + 32)]);
+    let scale = float::rcp(sum.row.sum);
+    let mut first = 0;
+    while first < HD / 4 {
+        let at = first + block.lane;
+        let there = HD.is_multiple_of(128) || at < HD / 4;
+        let (mut out, mut split) = (F32x4([0.0; 4]), 0);
+        while split < block.share.active {
+            // SAFETY: an active split has left its row.
+            out = unsafe { sixteen::<HD>(a, block, &sum, (row, split), at, there, out) };
+            split += TOGETHER;
+        }
+        if there {
+            // SAFETY: the output has the row.
+            unsafe {
+                let to = a.out.add((row * HD) as usize).cast::<F32x4>();
+                global::store(to.add(at as usize), times(out, scale));
+            }
+        }
+        first += 32;
     }
+}
+
+/// Adds vector `at` of the splits from `split` on, up to sixteen.
+#[inline(always)]
+unsafe fn sixteen<const HD: u32>(
+    a: &Arguments,
+    block: &Block<HD>,
+    sum: &Sum,
+    (row, split): (u32, u32),
+    at: u32,
+    there: bool,
+    mut out: F32x4,
+) -> F32x4 {
+    let from = a.split_row::<HD>(row, split).cast::<F32x4>().wrapping_add(at as usize);
+    let factors = if split < 32 { sum.factors[0] } else { sum.factors[1] };
+    let mut parts = [F32x4([0.0; 4]); TOGETHER as usize];
+    unroll!(for I in 0..16 {
+        if split + (I as u32) < block.share.active && there {
+            // SAFETY: the caller's.
+            parts[I] = unsafe { global::load_cg(from.add(I * HD as usize / 4)) };
+        }
+    });
+    unroll!(for I in 0..16 {
+        out = add(out, warp::shuffle(factors, (split + I as u32) % 32), parts[I]);
+    });
+    out
 }

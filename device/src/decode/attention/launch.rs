@@ -29,7 +29,7 @@ pub struct AttentionBuffers {
     pub values: DevicePtr<u8>,
     /// [`AttentionPlan::workspace_floats`] floats, shared by all layers.
     pub partial: DevicePtr<f32>,
-    /// A zeroed counter for each key head, shared by all layers.
+    /// A zeroed counter for each query head, shared by all layers.
     pub counters: DevicePtr<u32>,
     /// The output, `[head][dim]` f32.
     pub out: DevicePtr<f32>,
@@ -53,7 +53,7 @@ impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
 
-    /// A plan for `shape` over a cache of `format` with heads of `head_dim` dims, on a GPU of `sms` multiprocessors: a
+    /// A plan for `shape` over a cache of `format` with heads of `head_dim` dims, on a GPU of `sms` multiprocessors: about a
     /// block on each.
     ///
     /// # Errors
@@ -93,7 +93,11 @@ impl AttentionPlan {
                 shape.softcap
             ));
         }
-        let splits = (sms / kv_heads).clamp(1, Self::MAX_SPLITS);
+        // Up to 32 are added up in one go: a few more would not pay.
+        let splits = match sms / kv_heads {
+            33..48 => 32,
+            splits => splits.clamp(1, Self::MAX_SPLITS),
+        };
         Ok(Self {
             format,
             head_dim,

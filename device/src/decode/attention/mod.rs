@@ -17,8 +17,8 @@
 //! ([`Share`], computed here from the position, so that one captured launch serves every depth; splits without work
 //! leave at once); its warps take chunks of 16 tokens, on tensor cores ([`tile`]). All query heads of a key head share
 //! each load. The last active split also takes the new token, whose key and value it has in registers: nothing reads
-//! back what was just written. Warps meet in shared memory, splits in a workspace, where the last block of a key head
-//! to arrive adds them up in the order of the splits: the result does not depend on who was last.
+//! back what was just written. Warps meet in shared memory, splits in a workspace, where the last warp to arrive with a query
+//! head adds them up ([`combine`]): the result does not depend on who was last.
 //!
 //! **What is loaded before the wait**: position, page table, rotation, norm weights, and each warp's first two batches
 //! (up to 128 dims, that is all of its first chunk). Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
@@ -155,9 +155,9 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
     // SAFETY: all accesses are those of a prepared launch; each is explained where it is not obvious.
     unsafe {
         let block = Block::<HD>::new(&a);
+        // It holds no registers that the next launch needs: the blocks with work wait.
         if block.split >= block.share.active {
-            pdl::launch_dependents();
-            pdl::wait();
+            pdl::leave();
             return;
         }
         let room = Room::<HD, GROUPS>::new(block.warps);
@@ -183,10 +183,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         warp.run(&a, &block, room.queries);
         warp.publish(&block, room);
         thread::sync_threads();
-        combine::warps(&a, &block, room);
-        if block.share.active > 1 {
-            combine::splits(&a, &block, room);
-        }
+        combine::heads(&a, &block, room);
     }
 }
 
@@ -493,7 +490,7 @@ macro_rules! kernels {
     ($($name:ident = $format:ident, $dims:literal, $groups:literal, $registers:literal, $doc:literal;)*) => {$(
         #[doc = $doc]
         ///
-        /// Prepare it with [`attention`]; see the module for formula and layouts. `counters` holds a zero for each key
+        /// Prepare it with [`attention`]; see the module for formula and layouts. `counters` holds a zero for each query
         /// head before and after.
         ///
         /// # Safety

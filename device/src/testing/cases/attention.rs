@@ -196,7 +196,7 @@ impl Step {
             keys: machine.upload(&self.keys.bytes)?,
             values: machine.upload(&self.values.bytes)?,
             partial: machine.output(workspace)?,
-            counters: machine.upload(&vec![0u32; self.setting.kv_heads as usize])?,
+            counters: machine.upload(&vec![0u32; self.setting.heads as usize])?,
             out: machine.output((self.setting.heads * self.setting.head_dim) as usize)?,
         })
     }
@@ -208,7 +208,7 @@ impl Step {
         let allowed = 5e-4 * want.out.iter().fold(1e-3f64, |m, v| m.max(v.abs()));
         let worst = within("out", &machine.download(b.out, want.out.len())?, &want.out, |_| allowed)?;
         self.check_cache(machine, b, &want)?;
-        let counters = machine.download(b.counters, self.setting.kv_heads as usize)?;
+        let counters = machine.download(b.counters, self.setting.heads as usize)?;
         if counters.iter().any(|&c| c != 0) {
             return Err(format!("counters are left at {counters:?}"));
         }
@@ -309,7 +309,7 @@ fn deep(machine: &mut dyn Machine, seed: u64, format: KvFormat) -> Result<f64, S
         format,
         ..Setting::new(32, 4, 128, 4000 + seed as u32)
     };
-    fast(machine, setting, 33, 4, seed)
+    fast(machine, setting, 40, 4, seed)
 }
 
 macro_rules! cases {

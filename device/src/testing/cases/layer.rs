@@ -225,7 +225,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         qkv: machine.output((s.heads + 2 * s.kv_heads) as usize * HEAD_DIM)?,
         attention: machine.output(s.heads as usize * HEAD_DIM)?,
         partial: machine.output(plan.workspace_floats())?,
-        counters: machine.upload(&vec![0u32; s.kv_heads as usize])?,
+        counters: machine.upload(&vec![0u32; s.heads as usize])?,
         router_logits: machine.output(s.experts as usize)?,
         h: machine.output(s.used as usize * s.ff)?,
         table: machine.upload(&table)?,

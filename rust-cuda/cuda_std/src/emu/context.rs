@@ -74,6 +74,10 @@ pub(crate) fn pdl_wait() {
     }
 }
 
+pub(crate) fn pdl_leave() {
+    with(|block| block.waited = true);
+}
+
 pub(crate) fn tick() -> u64 {
     with(|block| {
         block.ticks += 1;

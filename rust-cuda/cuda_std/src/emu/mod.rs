@@ -44,7 +44,7 @@ pub(crate) use asynchronous::{
 };
 pub(crate) use block::{block_barrier, block_barrier_arrive};
 pub(crate) use collective::{Collective, Reduce, Shuffle, collective, collective_all};
-pub(crate) use context::{live_lanes, pdl_wait, place, tick};
+pub(crate) use context::{live_lanes, pdl_leave, pdl_wait, place, tick};
 pub(crate) use matrix::load_matrices;
 pub(crate) use memory::{
     DYNAMIC_BASE, atomic_load, atomic_update, global_read, global_write, shared_atomic, shared_index_fault,
