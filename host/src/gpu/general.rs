@@ -207,7 +207,8 @@ fn place_part(part: &Part, caches: &mut usize, placer: &mut Placer) -> PlacedPar
 }
 
 impl GeneralModel {
-    /// Places the weights of `spec` in `map`.
+    /// Places the weights of `spec` in `map`. A table that is the output matrix too lies there twice where its type has
+    /// tiles: rows are looked up as in the file.
     pub fn describe(spec: &ModelSpec, exact: bool, map: &mut WeightMap) -> Self {
         let (mut caches, mut placer) = (0, Placer { map, exact });
         let layers = spec.layers.iter().map(|layer| {
