@@ -279,3 +279,31 @@ impl Tile for Iq4XsTile {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparkinfer_gguf::blocks::e8m0_half;
+
+    #[test]
+    fn every_code_in_every_place_has_its_step() {
+        for (book, steps, raised) in [(IQ4, IQ4_TABLE, 0), (FP4, FP4_TABLE, FP4_RAISED as i8)] {
+            for (code, step) in (0u32..).zip(steps) {
+                let turned = code >> 1 | (code & 1) << 3;
+                for place in 0..4 {
+                    // The neighbours have the other extreme.
+                    let codes = (0x7777 & !(15 << (4 * place))) | turned << (4 * place);
+                    let found = book.look_up(codes, codes ^ 0x8888).to_le_bytes()[place as usize];
+                    assert_eq!(found as i8, step + raised, "code {code}, place {place}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_exponent_has_its_power() {
+        for e in 0..=255u8 {
+            assert_eq!(power_of_two(e.into()), e8m0_half(e), "exponent {e}");
+        }
+    }
+}

@@ -80,3 +80,23 @@ impl Tile for Nvfp4Tile {
         [scale * row(self.scales[0], v), scale * row(self.scales[1], w)]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparkinfer_gguf::blocks::ue4m3_half;
+
+    #[test]
+    fn every_scale_in_every_place_has_its_value() {
+        for byte in 0..=255u8 {
+            for place in 0..4 {
+                let mut scales = [0x7f; 4];
+                scales[place] = byte;
+                let mut sums = [1000; 4];
+                sums[place] = 3;
+                let value = SCALE * row(u32::from_le_bytes(scales), sums);
+                assert_eq!(value, 3.0 * ue4m3_half(byte), "byte {byte}, place {place}");
+            }
+        }
+    }
+}
