@@ -241,7 +241,7 @@ unsafe fn warps<const HD: u32, const GROUPS: usize>(
         a.split_row::<HD>(row, block.split)
     };
     let scale = if block.share.active == 1 {
-        float::rcp(sum.row.sum)
+        float::rcp_approx(sum.row.sum)
     } else {
         1.0
     };
@@ -327,7 +327,7 @@ unsafe fn splits<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32) {
         Partial { max, sum }
     };
     let sum = Sum::of([part(block.lane), part(block.lane + 32)]);
-    let scale = float::rcp(sum.row.sum);
+    let scale = float::rcp_approx(sum.row.sum);
     let mut first = 0;
     while first < HD / 4 {
         let at = first + block.lane;

@@ -67,6 +67,13 @@ fn widen(word: u32) -> [u32; 2] {
     ]
 }
 
+/// `x / 127`, correctly rounded: a product and one correction.
+#[inline(always)]
+fn over_127(x: f32) -> f32 {
+    let near = x * (1.0 / 127.0);
+    float::fma(float::fma(-near, 127.0, x), 1.0 / 127.0, near)
+}
+
 impl KvType for Q8_0 {
     const FORMAT: KvFormat = KvFormat::Q8_0;
     const WEIGHT_PARTS: usize = 1;
@@ -146,8 +153,8 @@ impl KvType for Q8_0 {
     #[inline(always)]
     fn encode(x: f32) -> Encoded {
         let largest = f32::from_bits(warp::redux_max(warp::FULL, x.to_bits() & 0x7fff_ffff));
-        let d = float::div(largest, 127.0);
-        let inverse = float::div(1.0, d);
+        let d = over_127(largest);
+        let inverse = float::rcp(d);
         let inverse = if inverse <= f32::MAX { inverse } else { 0.0 };
         let scaled = x * inverse;
         let q = float::to_i32(scaled + f32::from_bits(0x3f00_0000 | (scaled.to_bits() & 0x8000_0000)));
@@ -186,6 +193,16 @@ impl KvType for Q8_0 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_127th_is_rounded_once() {
+        let mut x = 1e-30f32;
+        while x < 1e30 {
+            assert_eq!(over_127(x), x / 127.0, "{x}");
+            x *= 1.000_37;
+        }
+        assert_eq!(over_127(0.0), 0.0);
+    }
 
     #[test]
     fn every_byte_widens_to_its_value() {
