@@ -35,8 +35,8 @@ pub(super) struct Workspace {
 pub(super) struct Room<const HD: u32, const GROUPS: usize> {
     /// The query heads.
     pub queries: Queries<HD>,
-    /// Score of the new token for each head.
-    pub new_scores: Shared<f32>,
+    /// Key of the new token.
+    pub new_key: Shared<f32>,
     /// Value of the new token.
     pub new_value: Shared<f32>,
     /// (max, sum) of each warp and head.
@@ -55,7 +55,7 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     }
 
     const fn outputs_at(warps: u32) -> u32 {
-        Queries::<HD>::bytes(GROUPS as u32) + 64 + HD * 4 + warps * Self::HEADS * 8
+        Queries::<HD>::bytes(GROUPS as u32) + 2 * HD * 4 + warps * Self::HEADS * 8
     }
 
     const fn output_floats(warps: u32) -> u32 {
@@ -68,9 +68,9 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
         let parts = warps * Self::HEADS;
         Self {
             queries: Queries(shared::dynamic(0, queries / 2)),
-            new_scores: shared::dynamic(queries, 16),
-            new_value: shared::dynamic(queries + 64, HD),
-            parts: shared::dynamic(queries + 64 + HD * 4, parts),
+            new_key: shared::dynamic(queries, HD),
+            new_value: shared::dynamic(queries + HD * 4, HD),
+            parts: shared::dynamic(queries + 2 * HD * 4, parts),
             outputs: shared::dynamic(Self::outputs_at(warps), Self::output_floats(warps)),
         }
     }
@@ -95,6 +95,22 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     #[inline(always)]
     pub(super) fn scratch(self, warp: u32) -> Shared<f32> {
         self.outputs.slice(warp * Self::HEADS * Self::ROW, HD)
+    }
+
+    /// The new token's score for head `head`, in every lane; the warp's lanes share its dims.
+    #[inline(always)]
+    fn new_score<T: KvType>(self, head: u32, lane: u32) -> f32 {
+        let mut sum = 0.0;
+        unroll!(for I in 0..2 {
+            let at = lane + 32 * I as u32;
+            if 32 * (I as u32) < HD / 4 && at < HD / 4 {
+                let (q, k) = (self.queries.four(head, at), self.new_key.cast::<F32x4>().load(at).0);
+                let ([a, b], [c, d]) = (T::join(q[0], q[1]), T::join(q[2], q[3]));
+                sum = float::fma(a, k[0], float::fma(b, k[1], sum));
+                sum = float::fma(c, k[2], float::fma(d, k[3], sum));
+            }
+        });
+        warp::sum(sum)
     }
 
     #[inline(always)]
@@ -193,7 +209,7 @@ const NEW: u32 = 31;
 /// # Safety
 /// As the kernel; every warp has left its parts in shared memory.
 #[inline(always)]
-pub(super) unsafe fn heads<const HD: u32, const GROUPS: usize>(
+pub(super) unsafe fn heads<T: KvType, const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
@@ -203,7 +219,7 @@ pub(super) unsafe fn heads<const HD: u32, const GROUPS: usize>(
         let row = block.kv_head * block.group + head;
         // SAFETY: a warp of the block has the head; the row is the launch's.
         unsafe {
-            let sum = warps(a, block, room, head, row);
+            let sum = warps::<T, HD, GROUPS>(a, block, room, head, row);
             if block.share.active > 1 && arrived_last(a, block, row, sum.row) {
                 splits(a, block, row);
             }
@@ -215,7 +231,7 @@ pub(super) unsafe fn heads<const HD: u32, const GROUPS: usize>(
 /// Adds up the block's warps for head `head` of the group, row `row` of the output; writes the result there if no other
 /// split has a part of it, else to the workspace.
 #[inline(always)]
-unsafe fn warps<const HD: u32, const GROUPS: usize>(
+unsafe fn warps<T: KvType, const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
@@ -228,11 +244,11 @@ unsafe fn warps<const HD: u32, const GROUPS: usize>(
     if block.lane < busy {
         part = room.partial(block.lane, head);
     }
-    if block.owner() && block.lane == NEW {
-        part = Partial {
-            max: room.new_scores.load(head),
-            sum: 1.0,
-        };
+    if block.owner() {
+        let max = room.new_score::<T>(head, block.lane);
+        if block.lane == NEW {
+            part = Partial { max, sum: 1.0 };
+        }
     }
     let sum = Sum::of([part, Partial::NONE]);
     let to = if block.share.active == 1 {

@@ -107,43 +107,21 @@ impl<const HD: u32> Pairs<HD> {
         });
     }
 
-    /// The values as the cache keeps them, each told to `f(dim, stored)` by one lane. Where 32 dims share a scale they
+    /// Calls `f(dim, stored)` for each of the values as the cache keeps it, in one lane. Where 32 dims share a scale they
     /// meet in `scratch`, HD floats of the warp's own.
     #[inline(always)]
-    pub(crate) fn stored<T: KvType>(
-        &self,
-        v: &Values,
-        scratch: Shared<f32>,
-        mut f: impl FnMut(u32, Encoded),
-    ) -> Values {
-        let mut out = *v;
+    pub(crate) fn each_stored<T: KvType>(&self, v: &Values, scratch: Shared<f32>, mut f: impl FnMut(u32, Encoded)) {
         if !T::FORMAT.scaled() {
-            unroll!(for I in 0..4 {
-                if (I as u32) < HD / 64 {
-                    let (a, b) = (T::encode(v[I].0), T::encode(v[I].1));
-                    f(self.dims[I].0, a);
-                    f(self.dims[I].1, b);
-                    out[I] = (a.value, b.value);
-                }
-            });
-            return out;
+            self.each(v, |dim, v| f(dim, T::encode(v)));
+            return;
         }
         self.each(v, |dim, v| scratch.store(dim, v));
         warp::sync();
         unroll!(for B in 0..8 {
             if (B as u32) < HD / BLOCK {
                 let dim = BLOCK * B as u32 + warp::lane();
-                let stored = T::encode(scratch.load(dim));
-                scratch.store(dim, stored.value);
-                f(dim, stored);
+                f(dim, T::encode(scratch.load(dim)));
             }
         });
-        warp::sync();
-        unroll!(for I in 0..4 {
-            if (I as u32) < HD / 64 {
-                out[I] = (scratch.load(self.dims[I].0), scratch.load(self.dims[I].1));
-            }
-        });
-        out
     }
 }

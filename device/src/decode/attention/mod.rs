@@ -16,8 +16,8 @@
 //! **Shape of the work**: split-KV flash decoding. A block takes one key head and a share of the old tokens
 //! ([`Share`], computed here from the position, so that one captured launch serves every depth; splits without work
 //! leave at once); its warps take chunks of 16 tokens, on tensor cores ([`tile`]). All query heads of a key head share
-//! each load. The last active split also takes the new token, whose key and value it has in registers: nothing reads
-//! back what was just written. Warps meet in shared memory, splits in a workspace, where the last warp to arrive with a query
+//! each load. The last active split also takes the new token, whose key and value it has in shared memory: nothing
+//! reads back what was just written. Warps meet in shared memory, splits in a workspace, where the last warp to arrive with a query
 //! head adds them up ([`combine`]): the result does not depend on who was last.
 //!
 //! **What is loaded before the wait**: position, page table, rotation, norm weights, and each warp's first two batches
@@ -183,7 +183,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         warp.run(&a, &block, room.queries);
         warp.publish(&block, room);
         thread::sync_threads();
-        combine::heads(&a, &block, room);
+        combine::heads::<T, HD, GROUPS>(&a, &block, room);
     }
 }
 
@@ -200,8 +200,8 @@ struct Prepare<'a, const HD: u32, const GROUPS: usize> {
 }
 
 impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
-    /// Puts the block's query heads into shared memory, a warp one of them at a time; the owner of the new token also
-    /// appends its key and value and leaves their score and value there.
+    /// Puts the block's query heads into shared memory, a warp one of them at a time; in the block that has the new token
+    /// the last warp appends its key, and all of them its value.
     ///
     /// Everything is sent for before any of it is needed: the way to memory takes longer than the arithmetic.
     ///
@@ -212,8 +212,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
         let query = |head: u32| row(block.kv_head * block.group + head);
-        let mut head = block.warp;
-        let nothing = [(0.0, 0.0); 4];
+        let (mut head, nothing) = (block.warp, [(0.0, 0.0); 4]);
         // SAFETY: heads of the group and the new token's lie in `qkv`.
         unsafe {
             let mut x = if head < block.group {
@@ -221,21 +220,22 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
             } else {
                 nothing
             };
-            let mut key = nothing;
             if block.owner() {
                 let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
-                let thread = thread::thread_idx_x();
-                let k = pairs.load(row(a.shape.heads + block.kv_head));
+                let (thread, last) = (thread::thread_idx_x(), block.warp + 1 == block.warps);
                 let v = if thread < HD {
                     global::load(value.add(thread as usize))
                 } else {
                     0.0
                 };
-                key = self.append_key::<T>(&k);
+                if last {
+                    let k = pairs.load(row(a.shape.heads + block.kv_head));
+                    self.append_key::<T>(&k);
+                }
                 self.append_value::<T>(value, v);
             }
             while head < block.group {
-                self.head::<T>(head, &x, &key);
+                self.head::<T>(head, &x);
                 head += block.warps;
                 if head < block.group {
                     x = pairs.load(query(head));
@@ -246,18 +246,12 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
 
     /// Query head `head` of the group, which is `x`.
     #[inline(always)]
-    fn head<T: KvType>(&self, head: u32, x: &Values, key: &Values) {
+    fn head<T: KvType>(&self, head: u32, x: &Values) {
         let (a, pairs) = (self.a, self.pairs);
         // Scores are kept in units of log₂ e, for ex2.
         let scale = a.shape.scale * core::f32::consts::LOG2_E;
         let x = pairs.turn(x, &self.q_weight, scale * self.norm_scale(a.q_norm, x));
         self.room.store_query::<T>(pairs, head, &x);
-        if self.block.owner() {
-            let score = warp::sum(dot(&x, key));
-            if self.block.lane == 0 {
-                self.room.new_scores.store(head, score);
-            }
-        }
     }
 
     #[inline(always)]
@@ -269,18 +263,17 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
         float::rsqrt_approx(float::fma(squares, 1.0 / HD as f32, self.a.shape.eps))
     }
 
-    /// Appends the new token's key, which is `x`, and returns the lane's pairs of it as stored.
+    /// Appends the new token's key, which is `x`; one warp.
     #[inline(always)]
-    unsafe fn append_key<T: KvType>(&self, x: &Values) -> Values {
+    unsafe fn append_key<T: KvType>(&self, x: &Values) {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let slot = block.position % kv::PAGE_TOKENS;
         let x = pairs.turn(x, &self.k_weight, self.norm_scale(a.k_norm, x));
-        pairs.stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
-            if block.warp == 0 {
-                // SAFETY: the new token's head is this block's alone.
-                unsafe { T::write(a.keys.add(self.new_head), T::FORMAT.key(slot, dim, HD), dim, stored) };
-            }
-        })
+        pairs.each_stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
+            self.room.new_key.store(dim, stored.value);
+            // SAFETY: the new token's head is this block's alone.
+            unsafe { T::write(a.keys.add(self.new_head), T::FORMAT.key(slot, dim, HD), dim, stored) };
+        });
     }
 
     /// Appends the new token's value, of which the thread's first dim is `v`.
@@ -301,16 +294,6 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
             }
         }
     }
-}
-
-/// The lane's part of a dot product; pairs that a head does not have are zero.
-#[inline(always)]
-fn dot(x: &Values, y: &Values) -> f32 {
-    let mut sum = 0.0;
-    unroll!(for I in 0..4 {
-        sum = float::fma(x[I].0, y[I].0, float::fma(x[I].1, y[I].1, sum));
-    });
-    sum
 }
 
 /// A warp's running attention over its chunks.
