@@ -31,32 +31,6 @@ impl Columns {
         Self([vector(0), vector(16), vector(128), vector(144)])
     }
 
-    /// Loads the lane's columns of `x` and of `gain`, and returns their products and the sum of squares of x alone. Vector
-    /// by vector, so that few registers wait for memory.
-    ///
-    /// # Safety
-    /// Both point to 256 readable floats, 16-byte aligned.
-    #[inline(always)]
-    pub unsafe fn load_times(x: *const f32, gain: *const f32, lane: u32) -> (Self, f32) {
-        let first = (32 * (lane >> 3) + 4 * (lane & 3)) as usize;
-        let (mut product, mut squares) = (Self([F32x4([0.0; 4]); 4]), 0.0);
-        unroll!(for R in 0..4 {
-            let at = first + [0, 16, 128, 144][R];
-            // SAFETY: the caller's; all columns are below 256.
-            let (x, g) = unsafe {
-                (
-                    global::load(x.add(at).cast::<F32x4>()).0,
-                    global::load(gain.add(at).cast::<F32x4>()).0,
-                )
-            };
-            unroll!(for I in 0..4 {
-                squares = float::fma(x[I], x[I], squares);
-                product.0[R].0[I] = x[I] * g[I];
-            });
-        });
-        (product, squares)
-    }
-
     /// The largest magnitude of the warp's columns: the bits of non-negative floats order as integers.
     #[inline(always)]
     fn largest(&self) -> f32 {

@@ -1,113 +1,214 @@
 //! The chosen experts' down projections, weighted and added to the residual stream:
-//! `out = x + Σ_j w_j · D_{e_j} h[j]`.
+//! `x += Σ_j w_j · D_{e_j} h[j]`.
 //!
-//! `logits` are the router's, `h` is `[rank][ff]` f32, the matrices lie in tiles, expert after expert; `out` and `x` may
-//! be the same.
+//! `logits` are the router's, `h` is `[rank][ff]` f32, the matrices lie in tiles, expert after expert; `gain` are the gains
+//! of the norm that comes next ([`Residual`]).
 //!
 //! **Bytes**: `used · ff · columns` weights.
 //!
-//! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (24 warps
-//! for 8 experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs in the order
-//! of rank. The logits are complete when this kernel starts, for `gateup` waited for them before it let it start: so the
-//! warp finds its expert, its weight and its tile before the wait.
+//! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (two
+//! tiles each of 12 warps for 8 experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs
+//! in the order of rank. Which experts, [`Choices`] tells before the wait (or the logits, which are complete when this kernel
+//! starts, for `gateup` waited for them before it let it start), so that all tiles are on their way to shared memory.
 //!
 //! **Launch**: [`down_residual`].
 
+#[cfg(not(target_arch = "nvptx64"))]
+use super::rows::{TileKind, largest_tile};
 use super::{
+    choices::{Choices, MAX_USED},
+    columns::Columns,
     gateup::ExpertShape,
     meeting::Meeting,
-    rows::{Matrix, Place, multiply, with_tile},
+    residual::Residual,
+    rows::{Matrix, Place, activation},
     topk,
 };
-use crate::tile::Tile;
+use crate::tile::{Q4KTile, Q6KTile, Stage, Tile};
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
-/// Weighted down projections of the chosen experts, onto the residual stream.
-///
-/// Prepare it with [`down_residual`].
-///
-/// # Safety
-/// The arguments of a launch that [`down_residual`] prepared.
-#[kernel(pdl)]
-pub unsafe fn decode_down(
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident = $tile:ty;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Prepare it with [`down_residual`].
+        ///
+        /// # Safety
+        /// The arguments of a launch that [`down_residual`] prepared.
+        #[kernel(pdl)]
+        pub unsafe fn $name(
+            h: *const f32,
+            logits: *const f32,
+            choices: Choices,
+            stream: Residual,
+            gain: *const f32,
+            down: Matrix,
+            shape: ExpertShape,
+            share: u32,
+        ) {
+            // SAFETY: passed on.
+            unsafe { weighted_rows::<$tile>(h, logits, choices, stream, gain, down, shape, share) }
+        }
+    )*};
+}
+
+kernels! {
+    /// Weighted down projections of the chosen experts in Q4_K, onto the residual stream.
+    decode_down_q4k = Q4KTile;
+    /// Weighted down projections of the chosen experts in Q6_K, onto the residual stream.
+    decode_down_q6k = Q6KTile;
+}
+
+/// The kernels' body; a warp takes `share` tiles.
+#[allow(clippy::too_many_arguments)]
+#[inline(always)]
+unsafe fn weighted_rows<T: Tile>(
     h: *const f32,
     logits: *const f32,
-    x: *const f32,
-    out: *mut f32,
+    words: Choices,
+    stream: Residual,
+    gain: *const f32,
     down: Matrix,
     shape: ExpertShape,
+    share: u32,
 ) {
+    thread::touch(share);
     let at = Place::new(shape.ff / 256);
     let meeting = Meeting::at(0, at.warps);
+    let choices: Shared<U32x2> = shared::dynamic(choices_at(at.warps), shape.used);
     let group = thread::block_idx_x();
-    // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
+    let bytes = at.blocks * T::BYTES as u32;
+    let stage = Stage::at(stage_at(at.warps, shape.used), shape.used * bytes);
+    // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says; the logits are
+    // complete, as the module says.
     unsafe {
+        if at.warp == 0 {
+            let chosen = words.find(logits, shape.experts, shape.used, at.lane);
+            if at.lane < shape.used {
+                choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
+            }
+            if at.lane == 0 {
+                stage.expect(shape.used * bytes);
+            }
+        }
+        thread::sync_threads();
+        stage.copy(shape.used, bytes, |rank| {
+            let row_group = choices.load(rank).0[0] * down.groups + group;
+            down.tiles.as_ptr().add(row_group as usize * bytes as usize)
+        });
         let row = (16 * group + (at.lane & 15)) as usize;
-        // Called behind the wait, so that it is there when the warps have met.
-        let early = || if at.warp == 0 { global::load(x.add(row)) } else { 0.0 };
-        let residual = with_tile!(down.kind, T => experts::<T>(at, &down, group, h, logits, &shape, meeting, early));
+        let gain = if at.warp == 0 { global::load(gain.add(row)) } else { 0.0 };
+        let first = at.warp * share;
+        let place = (first / at.blocks.max(1), first % at.blocks.max(1));
+        pdl::launch_dependents();
+        pdl::wait();
+        let columns = at.columns(h, first);
+        let x = if at.warp == 0 {
+            global::load(stream.x.as_ptr().add(row))
+        } else {
+            0.0
+        };
+        let share = Share {
+            first,
+            place,
+            count: share,
+        };
+        meeting.put(share.products::<T>(at, h, columns, choices, stage), at.warp, at.lane);
         thread::sync_threads();
         if at.warp == 0 {
-            let sum = meeting.total(at.lane, at.warps);
-            if at.lane < 16 {
-                global::store(out.add(row), residual + sum);
-            }
+            let x = x + meeting.total(at.lane, at.warps);
+            stream.store(group, at.lane, x, gain);
         }
     }
 }
 
-/// Row group `group` of every chosen expert; returns what `early` loads. Warp `i` takes column block `i % blocks` of rank `i / blocks`.
-#[inline(always)]
-#[allow(clippy::too_many_arguments)]
-unsafe fn experts<T: Tile>(
-    at: Place,
-    down: &Matrix,
-    group: u32,
-    h: *const f32,
-    logits: *const f32,
-    shape: &ExpertShape,
-    meeting: Meeting,
-    early: impl FnOnce() -> f32,
-) -> f32 {
-    let blocks = at.blocks.max(1);
-    let (rank, block) = (at.warp / blocks, at.warp % blocks);
-    // SAFETY: the caller's; the logits are complete, as the module says.
-    unsafe {
-        let chosen = topk::chosen::<true>(logits, shape.experts, rank, shape.used, at.lane);
-        let tile: T = at.tile(down.tiles.as_ptr(), chosen.expert * down.groups + group, block);
-        pdl::launch_dependents();
-        let scales = tile.scales(at.lane);
-        pdl::wait();
-        let (x, _) = at.columns::<false>(h.add((rank * shape.ff) as usize), core::ptr::null(), block);
-        let early = early();
-        let part = multiply(&tile, scales, &x, at.lane);
-        meeting.put([part[0] * chosen.weight, part[1] * chosen.weight], at.warp, at.lane);
-        early
+/// The tiles of a warp among those of all ranks: neighbours, in the order of rank.
+#[derive(Clone, Copy)]
+struct Share {
+    first: u32,
+    /// Rank and column block of the first.
+    place: (u32, u32),
+    count: u32,
+}
+
+impl Share {
+    /// Their products with `h`, weighted; `columns` are those of the first. All lanes of the warp call this together.
+    ///
+    /// # Safety
+    /// `h` has 256 columns for every tile.
+    #[inline(always)]
+    unsafe fn products<T: Tile>(
+        self,
+        at: Place,
+        h: *const f32,
+        mut columns: Columns,
+        choices: Shared<U32x2>,
+        stage: Stage,
+    ) -> [f32; 2] {
+        let (mut tile, (mut rank, mut block)) = (self.first, self.place);
+        let end = self.first + self.count;
+        let mut rows = [0.0; 2];
+        loop {
+            let x = activation::<T>(&columns, at.lane);
+            let weight = f32::from_bits(choices.load(rank).0[1]);
+            stage.wait();
+            let weights: T = stage.tile(tile, at.lane);
+            let part = weights.multiply(weights.scales(at.lane), &x, at.lane);
+            rows = [
+                float::fma(part[0], weight, rows[0]),
+                float::fma(part[1], weight, rows[1]),
+            ];
+            tile = rolled(tile + 1);
+            if tile >= end {
+                return rows;
+            }
+            // SAFETY: the caller's.
+            columns = unsafe { at.columns(h, tile) };
+            (rank, block) = if block + 1 == at.blocks {
+                (rank + 1, 0)
+            } else {
+                (rank, block + 1)
+            };
+        }
     }
 }
 
-/// The launch for `shape`; `down` is expert 0's, its groups those of one expert.
+/// Where the chosen experts lie in shared memory.
+#[inline(always)]
+const fn choices_at(warps: u32) -> u32 {
+    Meeting::bytes(warps).next_multiple_of(8)
+}
+
+/// Where the stage lies.
+#[inline(always)]
+const fn stage_at(warps: u32, used: u32) -> u32 {
+    (choices_at(warps) + 8 * used).next_multiple_of(16)
+}
+
+/// Warps of a block at most: with more, blocks of the next launch find no registers beside them.
+#[cfg(not(target_arch = "nvptx64"))]
+const MOST_WARPS: u32 = 24;
+
+/// The launch for `shape`; `down` is expert 0's, its groups those of one expert; `gain` has a float for each row.
 ///
 /// # Errors
-/// A shape outside the limits that [`ExpertShape`] names, or more than 32 warps of ranks and column blocks.
+/// A shape outside the limits that [`ExpertShape`] names, or more than 32 experts a token.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn down_residual(
     h: DevicePtr<f32>,
     logits: DevicePtr<f32>,
-    x: DevicePtr<f32>,
-    out: DevicePtr<f32>,
+    choices: Choices,
+    stream: Residual,
+    gain: DevicePtr<f32>,
     down: Matrix,
     shape: ExpertShape,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     let refuse = |rule| Err(crate::shape::ShapeError::new("decode_down", rule));
     let ff = crate::shape::multiple("decode_down", shape.ff as usize, 256)?;
     topk::check("decode_down", shape.experts, shape.used)?;
-    let warps = shape.used * (ff / 256);
-    if warps > 32 {
-        return refuse(format!(
-            "{} experts of {ff} columns, {warps} warps; it takes up to 32",
-            shape.used
-        ));
+    if shape.used > MAX_USED {
+        return refuse(format!("{} experts a token; it takes up to {MAX_USED}", shape.used));
     }
     if down.groups * 16 != shape.columns {
         return refuse(format!(
@@ -116,8 +217,28 @@ pub fn down_residual(
             shape.columns
         ));
     }
+    let tiles = shape.used * (ff / 256);
+    let warps = (1..=MOST_WARPS)
+        .rev()
+        .find(|warps| tiles.is_multiple_of(*warps))
+        .unwrap_or(1);
+    let shared = stage_at(warps, shape.used) + Stage::HEAD + tiles * largest_tile([down.kind]);
     let config = cuda_std::launch::LaunchConfig::new(down.groups, 32 * warps)
-        .shared(Meeting::bytes(warps))
+        .shared(shared)
         .pdl(true);
-    Ok(decode_down::prepare(config, h, logits, x, out, down, shape))
+    let prepare = match TileKind::of(down.kind) {
+        TileKind::Q4K => decode_down_q4k::prepare,
+        TileKind::Q6K => decode_down_q6k::prepare,
+    };
+    Ok(prepare(
+        config,
+        h,
+        logits,
+        choices,
+        stream,
+        gain,
+        down,
+        shape,
+        tiles / warps,
+    ))
 }

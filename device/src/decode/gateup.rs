@@ -6,8 +6,10 @@
 //! **Bytes**: `2 · used · ff · columns` weights.
 //!
 //! **Shape of the work**: a block for every 16 rows of every chosen expert, a warp for every 256 columns of both
-//! matrices. Which weights is known only behind the wait, so each warp first finds its expert
-//! ([`topk`]), then has both tiles on their way while it fetches and splits its activations.
+//! matrices. Which weights is known only behind the wait, so one warp first finds the expert ([`topk`]); then the weights
+//! are on their way while the activations become the product's operand.
+//!
+//! One block also leaves all [`Choices`] for `down`.
 //!
 //! **The fence of a layer**: this kernel waits first and lets its successor start only then. Whatever runs before the wait
 //! of a later launch may therefore read what launches before this one wrote: `down` the router's logits, attention the
@@ -16,12 +18,14 @@
 //! **Launch**: [`topk_gateup`].
 
 use super::{
-    ahead::Ahead,
+    choices::{Choices, MAX_USED},
+    columns::Columns,
     meeting::Meeting,
+    residual::{Residual, Squares},
     rows::{Matrix, Place, activation},
     topk,
 };
-use crate::tile::{Activation, Q4KTile, Q6KTile, Tile};
+use crate::tile::{Q4KTile, Q6KTile, Tile};
 use cuda_std::prelude::*;
 
 /// Shape of a layer's experts, as the launches that use them take it.
@@ -42,7 +46,7 @@ pub struct ExpertShape {
     pub reserved: u32,
 }
 
-/// Gate and up of all experts, and `down` of all experts, which a launch brings into L2 for the next one.
+/// Gate and up of all experts.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct GateUp {
@@ -50,8 +54,6 @@ pub struct GateUp {
     pub gate: Matrix,
     /// Up of expert 0, of the same type and shape.
     pub up: Matrix,
-    /// `down` of expert 0, `bytes` being those of one expert; none to bring nothing.
-    pub down: Ahead,
 }
 
 macro_rules! kernels {
@@ -64,15 +66,15 @@ macro_rules! kernels {
         /// The arguments of a launch that [`topk_gateup`] prepared.
         #[kernel(pdl)]
         pub unsafe fn $name(
-            x: *const f32,
-            gain: *const f32,
+            stream: Residual,
             logits: *const f32,
             h: *mut f32,
+            choices: Choices,
             weights: GateUp,
             shape: ExpertShape,
         ) {
             // SAFETY: passed on.
-            unsafe { chosen_rows::<$tile>(x, gain, logits, h, weights, shape) }
+            unsafe { chosen_rows::<$tile>(stream, logits, h, choices, weights, shape) }
         }
     )*};
 }
@@ -87,86 +89,80 @@ kernels! {
 /// The kernels' body: the type is theirs, since the larger one would set the registers of both.
 #[inline(always)]
 unsafe fn chosen_rows<T: Tile>(
-    x: *const f32,
-    gain: *const f32,
+    stream: Residual,
     logits: *const f32,
     h: *mut f32,
+    choices: Choices,
     weights: GateUp,
     shape: ExpertShape,
 ) {
+    thread::touch(shape.experts);
     let at = Place::new(shape.columns / 256);
     let (group, rank) = (thread::block_idx_x(), thread::block_idx_y());
+    let meetings = [
+        Meeting::at(0, at.warps),
+        Meeting::at(Meeting::bytes(at.warps), at.warps),
+    ];
+    let choice: Shared<u32> = shared::dynamic(2 * Meeting::bytes(at.warps), 1);
     // SAFETY: the launch has a block for each row group and rank; the vectors are as long as the shape says.
     unsafe {
         pdl::wait();
         pdl::launch_dependents();
-        let meetings = [
-            Meeting::at(0, at.warps),
-            Meeting::at(Meeting::bytes(at.warps), at.warps),
-        ];
-        let choice: Shared<u32> = shared::dynamic(2 * Meeting::bytes(at.warps), 1);
-        // One warp chooses for all: eight would keep each other from issuing for longer than the barrier takes.
-        if at.warp + 1 == at.warps {
+        let columns = at.columns(stream.gained.as_ptr(), at.warp);
+        let squares = if at.warp == 0 {
+            stream.squares(shape.columns, at.lane)
+        } else {
+            Squares::NONE
+        };
+        // One warp chooses for all, which have nothing to do yet: eight would keep each other from issuing.
+        if at.warp == 0 {
             let chosen = topk::chosen::<false>(logits, shape.experts, rank, shape.used, at.lane);
             if at.lane == 0 {
                 choice.store(0, chosen.expert);
             }
         }
-        let (x, squares) = at.columns::<true>(x, gain, at.warp);
-        meetings[0].put_squares(squares, at.warp, at.lane);
-        let x = activation::<T>(&x, at.lane);
+        if at.warp + 1 == at.warps && thread::block_index() == 0 {
+            let all = topk::by_lane(logits, shape.experts, shape.used.min(MAX_USED), at.lane);
+            choices.publish(all, shape.used.min(MAX_USED), at.lane);
+        }
         thread::sync_threads();
         let expert = choice.load(0);
-        both::<T>(at, &weights, expert * weights.gate.groups + group, &x, meetings);
-        bring_down(&weights, expert);
-        let per_column = float::rcp(shape.columns as f32);
+        both::<T>(at, &weights, expert * weights.gate.groups + group, &columns, meetings);
+        let scale = if at.warp == 0 {
+            squares.inverse_rms(shape.columns, shape.eps)
+        } else {
+            0.0
+        };
         thread::sync_threads();
         if at.warp == 0 {
             let (gate, up) = (
                 meetings[0].total(at.lane, at.warps),
                 meetings[1].total(at.lane, at.warps),
             );
-            let scale = meetings[0].inverse_rms(at.lane, at.warps, per_column, shape.eps);
             if at.lane < 16 {
                 let row = rank * shape.ff + 16 * group + at.lane;
-                global::store(h.add(row as usize), float::silu(gate * scale) * (up * scale));
+                global::store(h.add(row as usize), float::silu_approx(gate * scale) * (up * scale));
             }
         }
     }
 }
 
-/// Row group `group` of gate and of up, times the warp's columns of the normed vector.
+/// Row group `group` of gate and of up, times the warp's columns, which become the product's operand while the weights are
+/// on their way.
 #[inline(always)]
-unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Activation, meetings: [Meeting; 2]) {
+unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings: [Meeting; 2]) {
     // SAFETY: the caller's: the row group exists in both matrices.
     unsafe {
-        let g: T = at.tile(w.gate.tiles.as_ptr(), group, at.warp);
-        let u: T = at.tile(w.up.tiles.as_ptr(), group, at.warp);
-        // Both are on their way before anything waits: the assembler would move each load down to its product.
+        // Under way before anything waits: the assembler would move each load down to its product. Not all at once: what
+        // comes first keeps the first product busy while the rest comes.
+        let gate: T = at.tile(w.gate.tiles.as_ptr(), group, at.warp);
         warp::sync();
-        let gate = g.multiply(g.scales(at.lane), x, at.lane);
-        let up = u.multiply(u.scales(at.lane), x, at.lane);
-        meetings[0].put(gate, at.warp, at.lane);
-        meetings[1].put(up, at.warp, at.lane);
+        let x = activation::<T>(x, at.lane);
+        let up: T = at.tile(w.up.tiles.as_ptr(), group, at.warp);
+        warp::sync();
+        meetings[0].put(gate.multiply(gate.scales(at.lane), &x, at.lane), at.warp, at.lane);
+        meetings[1].put(up.multiply(up.scales(at.lane), &x, at.lane), at.warp, at.lane);
     }
-}
-
-/// Brings this block's share of the expert's `down` into L2.
-#[inline(always)]
-fn bring_down(weights: &GateUp, expert: u32) {
-    let from = weights
-        .down
-        .from
-        .byte_add(expert as usize * weights.down.bytes as usize);
-    let down = Ahead {
-        from,
-        bytes: weights.down.bytes,
-    };
-    let threads = thread::block_dim_x();
-    down.lines(
-        thread::block_idx_x() * threads + thread::thread_idx_x(),
-        threads * thread::grid_dim_x(),
-    );
 }
 
 /// The launch for `shape`.
@@ -175,10 +171,10 @@ fn bring_down(weights: &GateUp, expert: u32) {
 /// A shape outside the limits that [`ExpertShape`] names, or gate and up of different types.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn topk_gateup(
-    x: DevicePtr<f32>,
-    gain: DevicePtr<f32>,
+    stream: Residual,
     logits: DevicePtr<f32>,
     h: DevicePtr<f32>,
+    choices: Choices,
     weights: GateUp,
     shape: ExpertShape,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
@@ -207,5 +203,5 @@ pub fn topk_gateup(
         kind if kind == super::rows::TileKind::Q4K as u32 => decode_gateup_q4k::prepare,
         _ => decode_gateup_q6k::prepare,
     };
-    Ok(prepare(config, x, gain, logits, h, weights, shape))
+    Ok(prepare(config, stream, logits, h, choices, weights, shape))
 }

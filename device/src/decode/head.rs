@@ -13,6 +13,7 @@
 
 use super::{
     meeting::Meeting,
+    residual::Residual,
     rows::{Matrix, Place, activation, with_tile},
 };
 use crate::tile::Tile;
@@ -127,18 +128,11 @@ pub struct HeadShape {
 /// # Safety
 /// The arguments of a launch that [`head_argmax`] prepared.
 #[kernel(pdl)]
-pub unsafe fn decode_head(
-    x: *const f32,
-    gain: *const f32,
-    logits: *mut f32,
-    best: *mut Best,
-    matrix: Matrix,
-    shape: HeadShape,
-) {
+pub unsafe fn decode_head(residual: Residual, logits: *mut f32, best: *mut Best, matrix: Matrix, shape: HeadShape) {
     let at = Place::new(shape.columns / 256);
     // SAFETY: no more blocks than row groups; the vectors are as long as the shape says.
     unsafe {
-        let mine = with_tile!(matrix.kind, T => stream::<T>(at, &matrix, x, gain, logits, &shape));
+        let mine = with_tile!(matrix.kind, T => stream::<T>(at, &matrix, residual, logits, &shape));
         if at.warp == 0 {
             let mine = mine.of_warp();
             if at.lane == 0 {
@@ -150,14 +144,7 @@ pub unsafe fn decode_head(
 
 /// The block's row groups, one after the other; returns the best that this lane of the first warp has seen.
 #[inline(always)]
-unsafe fn stream<T: Tile>(
-    at: Place,
-    matrix: &Matrix,
-    x: *const f32,
-    gain: *const f32,
-    logits: *mut f32,
-    shape: &HeadShape,
-) -> Best {
+unsafe fn stream<T: Tile>(at: Place, matrix: &Matrix, residual: Residual, logits: *mut f32, shape: &HeadShape) -> Best {
     let tiles = matrix.tiles.as_ptr();
     let mut group = thread::block_idx_x();
     let mut parity = 0;
@@ -167,10 +154,10 @@ unsafe fn stream<T: Tile>(
         let mut tile: T = at.tile(tiles, group, at.warp);
         pdl::launch_dependents();
         pdl::wait();
-        let (columns, squares) = at.columns::<true>(x, gain, at.warp);
-        Meeting::at(0, at.warps).put_squares(squares, at.warp, at.lane);
+        let columns = at.columns(residual.gained.as_ptr(), at.warp);
+        let squares = residual.squares(shape.columns, at.lane);
         let columns = activation::<T>(&columns, at.lane);
-        let (mut scale, per_column) = (0.0, float::rcp(shape.columns as f32));
+        let scale = squares.inverse_rms(shape.columns, shape.eps);
         while group < matrix.groups {
             let part = tile.multiply(tile.scales(at.lane), &columns, at.lane);
             let next = group + thread::grid_dim_x();
@@ -181,9 +168,6 @@ unsafe fn stream<T: Tile>(
             meeting.put(part, at.warp, at.lane);
             thread::sync_threads();
             if at.warp == 0 {
-                if group == thread::block_idx_x() {
-                    scale = meeting.inverse_rms(at.lane, at.warps, per_column, shape.eps);
-                }
                 let logit = capped(meeting.total(at.lane, at.warps) * scale, shape.softcap);
                 let token = 16 * group + (at.lane & 15);
                 if at.lane < 16 && token < shape.rows {
@@ -217,8 +201,7 @@ pub(crate) fn capped(logit: f32, cap: f32) -> f32 {
 /// Columns that are no multiple of 256 or too many, or a matrix with fewer rows than the shape.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn head_argmax(
-    x: DevicePtr<f32>,
-    gain: DevicePtr<f32>,
+    residual: Residual,
     logits: DevicePtr<f32>,
     best: DevicePtr<Best>,
     matrix: Matrix,
@@ -237,5 +220,5 @@ pub fn head_argmax(
     let config = cuda_std::launch::LaunchConfig::new(blocks.clamp(1, matrix.groups), 32 * warps)
         .shared(2 * Meeting::bytes(warps))
         .pdl(true);
-    Ok(decode_head::prepare(config, x, gain, logits, best, matrix, shape))
+    Ok(decode_head::prepare(config, residual, logits, best, matrix, shape))
 }

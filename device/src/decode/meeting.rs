@@ -1,28 +1,23 @@
 //! Where the warps of a block meet: partial sums of 16 rows each, added in the order of the warps.
 
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
-/// Partial sums of 16 rows, and a sum of squares, of each warp of a block.
+/// Partial sums of 16 rows of each warp of a block.
 #[derive(Clone, Copy)]
-pub struct Meeting {
-    rows: Shared<f32>,
-    squares: Shared<f32>,
-}
+pub struct Meeting(Shared<f32>);
 
 impl Meeting {
     /// Bytes of shared memory for `warps` warps.
     #[must_use]
     pub const fn bytes(warps: u32) -> u32 {
-        warps * 17 * 4
+        warps * 16 * 4
     }
 
     /// At `offset` bytes into dynamic shared memory, a multiple of 4.
     #[inline(always)]
     pub fn at(offset: u32, warps: u32) -> Self {
-        Self {
-            rows: shared::dynamic(offset, 16 * warps),
-            squares: shared::dynamic(offset + 64 * warps, warps),
-        }
+        Self(shared::dynamic(offset, 16 * warps))
     }
 
     /// Leaves a warp's sums: the lane's part of rows `g` and `g + 8`. All lanes of the warp call this together.
@@ -35,20 +30,8 @@ impl Meeting {
         let (u, v) = (u + warp::shuffle_xor(u, 2), v + warp::shuffle_xor(v, 2));
         if lane & 3 == 0 {
             let at = warp * 16 + (lane >> 2);
-            self.rows.store(at, u);
-            self.rows.store(at + 8, v);
-        }
-    }
-
-    /// Leaves a warp's sum of squares: the lanes' parts, in which every column counts twice. All lanes call this
-    /// together.
-    #[inline(always)]
-    pub fn put_squares(self, mut part: f32, warp: u32, lane: u32) {
-        unroll!(for I in 0..5 {
-            part += warp::shuffle_xor(part, 16 >> I);
-        });
-        if lane == 0 {
-            self.squares.store(warp, 0.5 * part);
+            self.0.store(at, u);
+            self.0.store(at + 8, v);
         }
     }
 
@@ -56,16 +39,8 @@ impl Meeting {
     /// halves of the warp take the even and the odd warps.
     #[inline(always)]
     pub fn total(self, lane: u32, warps: u32) -> f32 {
-        let row = self.rows;
-        over_warps(lane, warps, |warp| row.load(warp * 16 + (lane & 15)))
-    }
-
-    /// 1 / rms of a vector of which one value counts `per_column`, from the warps' sums of squares; called as [`total`](Self::total).
-    #[inline(always)]
-    pub fn inverse_rms(self, lane: u32, warps: u32, per_column: f32, eps: f32) -> f32 {
-        let squares = self.squares;
-        let sum = over_warps(lane, warps, |warp| squares.load(warp));
-        float::rsqrt_approx(float::fma(sum, per_column, eps))
+        let rows = self.0;
+        over_warps(lane, warps, |warp| rows.load(warp * 16 + (lane & 15)))
     }
 }
 
@@ -82,7 +57,7 @@ fn over_warps(lane: u32, warps: u32, f: impl Fn(u32) -> f32) -> f32 {
             }
         });
         sum += (four[0] + four[1]) + (four[2] + four[3]);
-        warp += 8;
+        warp = rolled(warp + 8);
     }
     sum + warp::shuffle_xor(sum, 16)
 }

@@ -9,7 +9,8 @@
 //! | choice of experts, norm, gate and up, SwiGLU | [`gateup`] | logits, residual stream |
 //! | down, weighted sum, residual | [`down`] | logits, h |
 //!
-//! and behind the last layer [`head`] and [`advance`], or [`sample`] in place of the latter. Every launch may be a
+//! Between embedding and first layer [`residual`] completes the stream;
+//! behind the last layer come [`head`] and [`advance`], or [`sample`] in place of the latter. Every launch may be a
 //! programmatic dependent one; what may be read before the wait follows from one rule: [`gateup`] (and the embedding at the
 //! start of a step) waits before it lets its successor start, so whatever was written before it is visible to every later
 //! launch from its first instruction.
@@ -21,8 +22,8 @@
 //! kernels do not take. [`plan`] puts the launches of a layer and of a step's end together.
 
 pub mod advance;
-pub mod ahead;
 pub mod attention;
+pub mod choices;
 pub mod columns;
 pub mod down;
 pub mod gateup;
@@ -33,6 +34,7 @@ pub mod norm_qkv;
 pub mod o_proj;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod plan;
+pub mod residual;
 pub mod rope;
 pub mod router;
 pub mod rows;

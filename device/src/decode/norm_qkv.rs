@@ -1,21 +1,22 @@
 //! Queries, keys and values of one token: `q|k|v = W_{q,k,v} (rms(x) ∘ g) [+ bias]`.
 //!
-//! `x` is the residual stream, f32, `columns` long; `g` the norm's gains; the three matrices lie in tiles of 16 rows ×
-//! 256 columns, each of its own type; `out` gets the rows of q, k and v, one behind the other, f32.
+//! `x ∘ g` and `rms(x)` come from the [`Residual`], `columns` long; the three matrices lie in tiles of 16 rows × 256
+//! columns, each of its own type; `out` gets the rows of q, k and v, one behind the other, f32. The norm is a factor of
+//! the result: `W (x ∘ g / rms(x))` is `(W (x ∘ g)) / rms(x)`.
 //!
-//! **Bytes**: the three matrices, once, past L1; x and g from L2 for each block.
+//! **Bytes**: the three matrices, once; x ∘ g from L2 for each block.
 //!
 //! **Shape of the work**: a block for every 16 rows, a warp for every 256 columns ([`sixteen_rows`]): the tile is loaded
-//! before the wait, so what is left behind it is one load of x and gains, the product and two short sums. The
+//! before the wait, so what is left behind it is one load of x ∘ g, the product and a short sum. The
 //! type is the same for a block, so its branch costs nothing.
 //!
 //! **Launch**: [`norm_qkv`].
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::rows::warps_for;
+use super::rows::{shared_bytes, warps_for};
 use super::{
-    ahead::Ahead,
     meeting::Meeting,
+    residual::{Residual, Squares},
     rows::{Matrix, Place, sixteen_rows, with_tile},
 };
 use cuda_std::prelude::*;
@@ -30,8 +31,6 @@ pub struct QkvShape {
     pub columns: u32,
     /// The norm's epsilon.
     pub eps: f32,
-    /// Weights to bring into L2 meanwhile.
-    pub ahead: Ahead,
 }
 
 /// The matrix and the row group in it that block `group` takes.
@@ -54,44 +53,50 @@ fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
 /// # Safety
 /// The arguments of a launch that [`norm_qkv`] prepared.
 #[kernel(pdl)]
-pub unsafe fn decode_qkv(x: *const f32, gain: *const f32, bias: *const f32, out: *mut f32, shape: QkvShape) {
+pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, shape: QkvShape) {
+    thread::touch(shape.columns);
     let at = Place::new(shape.columns / 256);
     let meeting = Meeting::at(0, at.warps);
     let (matrix, group) = segment(&shape, thread::block_idx_x());
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
-        let row = 16 * thread::block_idx_x() + (at.lane & 15);
+        let row = (16 * thread::block_idx_x() + (at.lane & 15)) as usize;
         let early = || {
-            if bias.is_null() {
+            if at.warp > 0 {
+                return (Squares::NONE, 0.0);
+            }
+            let bias = if bias.is_null() {
                 0.0
             } else {
-                global::load_nc(bias.add(row as usize))
-            }
+                global::load(bias.add(row))
+            };
+            (stream.squares(shape.columns, at.lane), bias)
         };
-        let tiles = matrix.tiles.as_ptr();
-        let bias = with_tile!(matrix.kind, T => sixteen_rows::<T, true>(at, tiles, group, x, gain, meeting, early));
-        shape.ahead.run();
-        let per_column = float::rcp(shape.columns as f32);
+        let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
+        let (squares, bias) = with_tile!(matrix.kind, T => sixteen_rows::<T, _>(at, tiles, group, x, meeting, early));
+        let scale = if at.warp == 0 {
+            squares.inverse_rms(shape.columns, shape.eps)
+        } else {
+            0.0
+        };
         thread::sync_threads();
         if at.warp == 0 {
             let sum = meeting.total(at.lane, at.warps);
-            let scale = meeting.inverse_rms(at.lane, at.warps, per_column, shape.eps);
             if at.lane < 16 {
-                global::store(out.add(row as usize), float::fma(sum, scale, bias));
+                global::store(out.add(row), float::fma(sum, scale, bias));
             }
         }
     }
 }
 
-/// The launch for `shape`: `x` and `gain` of `shape.columns` floats, `bias` null or as long as `out`, `out` of 16 floats
-/// for each row group.
+/// The launch for `shape`: a stream of `shape.columns`, `bias` null or as long as `out`, `out` of 16 floats for each row
+/// group.
 ///
 /// # Errors
 /// Columns that are no multiple of 256.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn norm_qkv(
-    x: DevicePtr<f32>,
-    gain: DevicePtr<f32>,
+    stream: Residual,
     bias: DevicePtr<f32>,
     out: DevicePtr<f32>,
     shape: QkvShape,
@@ -100,7 +105,7 @@ pub fn norm_qkv(
     let warps = warps_for(columns, 16);
     let groups = shape.matrices.iter().map(|m| m.groups).sum();
     let config = cuda_std::launch::LaunchConfig::new(groups, 32 * warps)
-        .shared(Meeting::bytes(warps))
+        .shared(shared_bytes(warps, columns / 256, shape.matrices.map(|m| m.kind)))
         .pdl(true);
-    Ok(decode_qkv::prepare(config, x, gain, bias, out, shape))
+    Ok(decode_qkv::prepare(config, stream, bias, out, shape))
 }

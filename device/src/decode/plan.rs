@@ -4,13 +4,14 @@
 //! its own blocks read only the rows that they write.
 
 use super::advance::advance;
-use super::ahead::Ahead;
 use super::attention::{AttentionBuffers, AttentionPlan, attention};
+use super::choices::Choices;
 use super::down::down_residual;
 use super::gateup::{ExpertShape, GateUp, topk_gateup};
 use super::head::{Best, HeadShape, head_argmax};
 use super::norm_qkv::{QkvShape, norm_qkv};
 use super::o_proj::o_proj_residual;
+use super::residual::{Residual, enter};
 use super::router::norm_router;
 use super::rows::{Matrix, TileKind};
 use super::state::StepState;
@@ -45,6 +46,8 @@ pub struct LayerWeights {
     pub up: Matrix,
     /// Down, likewise.
     pub down: Matrix,
+    /// Gains of the norm behind the layer: the next one's before attention, or the last norm's.
+    pub next_norm: DevicePtr<f32>,
 }
 
 /// A layer's part of the KV cache.
@@ -59,8 +62,8 @@ pub struct LayerCache {
 /// Memory that a step works in, the same for all layers.
 #[derive(Clone, Copy, Debug)]
 pub struct StepBuffers {
-    /// The residual stream.
-    pub x: DevicePtr<f32>,
+    /// The residual stream, and what goes with it: `columns` floats of `x` and of `gained`, a sixteenth of `squares`.
+    pub stream: Residual,
     /// q | k | v.
     pub qkv: DevicePtr<f32>,
     /// The attention output of all heads.
@@ -71,6 +74,8 @@ pub struct StepBuffers {
     pub counters: DevicePtr<u32>,
     /// The router's logits.
     pub router_logits: DevicePtr<f32>,
+    /// The chosen experts, [`MAX_USED`](super::choices::MAX_USED) words.
+    pub choices: DevicePtr<u64>,
     /// The chosen experts' activations, `[rank][ff]`.
     pub h: DevicePtr<f32>,
     /// The page table.
@@ -88,39 +93,11 @@ pub struct LayerShape {
     pub experts: ExpertShape,
 }
 
-/// What launches of a layer bring into L2 for later ones.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Prefetch {
-    /// Brought while q, k and v are computed.
-    pub by_qkv: Ahead,
-    /// Brought while the output is projected.
-    pub by_output: Ahead,
-    /// Brought while the router runs.
-    pub by_router: Ahead,
-    /// Whether gate and up bring the chosen experts' `down`.
-    pub down: bool,
-}
-
-impl Prefetch {
-    /// Nothing.
-    pub const NONE: Self = Self {
-        by_qkv: Ahead::NONE,
-        by_output: Ahead::NONE,
-        by_router: Ahead::NONE,
-        down: false,
-    };
-}
-
 impl Matrix {
     /// The bytes of one expert's matrix of `columns` columns, or of a matrix that is no expert's.
     #[must_use]
     pub fn bytes(&self, columns: u32) -> u64 {
-        let kind = if self.kind == TileKind::Q4K as u32 {
-            TileKind::Q4K
-        } else {
-            TileKind::Q6K
-        };
-        u64::from(self.groups) * u64::from(columns / 256) * kind.tile_bytes() as u64
+        u64::from(self.groups) * u64::from(columns / 256) * TileKind::of(self.kind).tile_bytes() as u64
     }
 }
 
@@ -133,7 +110,6 @@ pub fn layer(
     w: &LayerWeights,
     cache: &LayerCache,
     b: &StepBuffers,
-    prefetch: &Prefetch,
 ) -> Result<[PreparedLaunch; 6], ShapeError> {
     let ExpertShape {
         columns, eps, experts, ..
@@ -142,45 +118,33 @@ pub fn layer(
         matrices: w.qkv,
         columns,
         eps,
-        ahead: prefetch.by_qkv,
     };
-    let down_bytes = if prefetch.down {
-        w.down.bytes(shape.experts.ff)
-    } else {
-        0
-    };
-    let gateup = GateUp {
-        gate: w.gate,
-        up: w.up,
-        down: Ahead {
-            from: w.down.tiles,
-            bytes: down_bytes,
-        },
-    };
+    let gateup = GateUp { gate: w.gate, up: w.up };
+    let (out, choices) = (shape.attention.out_floats(), Choices::new(b.choices));
     Ok([
-        norm_qkv(b.x, w.attention_norm, w.qkv_bias, b.qkv, qkv)?,
+        norm_qkv(b.stream, w.qkv_bias, b.qkv, qkv)?,
         attention(&shape.attention, attention_buffers(w, cache, b)),
-        o_proj_residual(
-            b.attention,
-            b.x,
-            b.x,
-            w.output,
-            shape.attention.out_floats(),
-            prefetch.by_output,
-        )?,
-        norm_router(
-            w.router,
-            b.x,
-            w.expert_norm,
+        o_proj_residual(b.attention, b.stream, w.expert_norm, w.output, out)?,
+        norm_router(w.router, b.stream, b.router_logits, choices, experts, columns, eps)?,
+        topk_gateup(b.stream, b.router_logits, b.h, choices, gateup, shape.experts)?,
+        down_residual(
+            b.h,
             b.router_logits,
-            experts,
-            columns,
-            eps,
-            prefetch.by_router,
+            choices,
+            b.stream,
+            w.next_norm,
+            w.down,
+            shape.experts,
         )?,
-        topk_gateup(b.x, w.expert_norm, b.router_logits, b.h, gateup, shape.experts)?,
-        down_residual(b.h, b.router_logits, b.x, b.x, w.down, shape.experts)?,
     ])
+}
+
+/// The launch between the embedding and the first layer: `norm` are the gains of the first norm.
+///
+/// # Errors
+/// Columns that the kernel does not take.
+pub fn beginning(b: &StepBuffers, norm: DevicePtr<f32>, columns: u32) -> Result<PreparedLaunch, ShapeError> {
+    enter(b.stream, norm, columns)
 }
 
 fn attention_buffers(w: &LayerWeights, cache: &LayerCache, b: &StepBuffers) -> AttentionBuffers {
@@ -199,11 +163,9 @@ fn attention_buffers(w: &LayerWeights, cache: &LayerCache, b: &StepBuffers) -> A
     }
 }
 
-/// The end of a greedy step: head, logits, and the next token.
+/// The end of a greedy step: head, logits, and the next token. The stream has met the last norm's gains.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// Gains of the final norm.
-    pub norm: DevicePtr<f32>,
     /// The vocabulary's matrix.
     pub matrix: Matrix,
     /// Its shape.
@@ -225,7 +187,7 @@ pub struct Ending {
 /// # Errors
 /// The first shape that a kernel does not take.
 pub fn ending(e: &Ending, b: &StepBuffers) -> Result<[PreparedLaunch; 2], ShapeError> {
-    let head = head_argmax(b.x, e.norm, e.logits, e.best, e.matrix, e.shape, e.blocks)?;
+    let head = head_argmax(b.stream, e.logits, e.best, e.matrix, e.shape, e.blocks)?;
     let candidates = head.config().grid[0];
     Ok([head, advance(e.best, candidates, b.state, e.ring, e.ring_length)?])
 }

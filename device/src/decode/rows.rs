@@ -1,14 +1,13 @@
 //! Sixteen rows of a tiled matrix times a vector, by one block: the body of every decode kernel with static weights.
 //!
-//! The warps of the block share the columns, 256 each; a warp has its first tile on the way before it waits. (Gains would
-//! be no gain: they come from L2 as x does, and sixteen registers that wait for them cost a block a multiprocessor.) The norm is folded in: `W (x ∘ g / rms(x))` is
-//! `(W (x ∘ g)) / rms(x)`, so only the gains are on the way to the product, and the sum of squares meets the row sums
-//! behind it.
+//! The warps of the block share the columns, 256 each; all tiles are on the way to shared memory before the wait
+//! ([`Stage`]).
 
 use super::columns::Columns;
 use super::meeting::Meeting;
-use crate::tile::{Activation, Q4KTile, Q6KTile, Tile};
+use crate::tile::{Activation, Q4KTile, Q6KTile, Stage, Tile};
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// Weight types that the decode kernels take, as kernels know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +20,16 @@ pub enum TileKind {
 }
 
 impl TileKind {
+    /// The kind with that number; [`with_tile`] takes every other number for [`Q6K`](Self::Q6K) too.
+    #[must_use]
+    pub const fn of(number: u32) -> Self {
+        if number == Self::Q4K as u32 {
+            Self::Q4K
+        } else {
+            Self::Q6K
+        }
+    }
+
     /// Bytes of a tile of 16 rows × 256 columns.
     #[must_use]
     pub const fn tile_bytes(self) -> usize {
@@ -91,43 +100,14 @@ impl Place {
         }
     }
 
-    /// The lane's columns of block `block` of `x`; with `NORM` times those of `gain`, and the sum of squares without them.
+    /// The lane's columns of block `block` of `x`.
     ///
     /// # Safety
-    /// The vectors have the block.
+    /// The vector has the block.
     #[inline(always)]
-    pub(super) unsafe fn columns<const NORM: bool>(
-        self,
-        x: *const f32,
-        gain: *const f32,
-        block: u32,
-    ) -> (Columns, f32) {
-        let from = (256 * block) as usize;
+    pub(super) unsafe fn columns(self, x: *const f32, block: u32) -> Columns {
         // SAFETY: the caller's.
-        unsafe {
-            if NORM {
-                Columns::load_times(x.add(from), gain.add(from), self.lane)
-            } else {
-                (Columns::load(x.add(from), self.lane), 0.0)
-            }
-        }
-    }
-}
-
-/// A warp's parts of 16 rows, before the block adds them up.
-#[derive(Clone, Copy)]
-struct Parts {
-    rows: [f32; 2],
-    squares: f32,
-}
-
-impl Parts {
-    /// Adds a tile times columns, of which `squares` is the sum of squares before the gains.
-    #[inline(always)]
-    fn add<T: Tile>(&mut self, tile: &T, scales: T::Scales, (x, squares): (Columns, f32), lane: u32) {
-        let part = multiply(tile, scales, &x, lane);
-        self.rows = [self.rows[0] + part[0], self.rows[1] + part[1]];
-        self.squares += squares;
+        unsafe { Columns::load(x.add((256 * block) as usize), self.lane) }
     }
 }
 
@@ -141,53 +121,69 @@ pub(super) fn activation<T: Tile>(x: &Columns, lane: u32) -> Activation {
     }
 }
 
-/// A tile times columns. All lanes of the warp call this together.
-#[inline(always)]
-pub(super) fn multiply<T: Tile>(tile: &T, scales: T::Scales, x: &Columns, lane: u32) -> [f32; 2] {
-    tile.multiply(scales, &activation::<T>(x, lane), lane)
-}
-
-/// Row group `group` of a matrix times `x`, or with `NORM` times `x ∘ gain`, after the wait; leaves the warps' parts in
-/// `meeting`. Returns what `early` loads: called behind the wait, so that it is there when the warps have met.
+/// Row group `group` of a matrix times `x`, after the wait; leaves the warps' parts in `meeting`. Returns what `early`
+/// loads: called behind the wait, so that it is there when the warps have met.
 ///
 /// # Safety
-/// The matrix has the row group; `x` and, with `NORM`, `gain` have `256 · blocks` floats. All threads of the block call
-/// this together.
+/// The matrix has the row group; `x` has `256 · blocks` floats. All threads of the block call this together.
 #[inline(always)]
-pub(super) unsafe fn sixteen_rows<T: Tile, const NORM: bool>(
+pub(super) unsafe fn sixteen_rows<T: Tile, E>(
     at: Place,
     tiles: *const u8,
     group: u32,
     x: *const f32,
-    gain: *const f32,
     meeting: Meeting,
-    early: impl FnOnce() -> f32,
-) -> f32 {
+    early: impl FnOnce() -> E,
+) -> E {
+    let bytes = at.blocks * T::BYTES as u32;
+    let stage = Stage::at(stage_at(at.warps), bytes);
     // SAFETY: the caller's.
     unsafe {
-        let tile: T = at.tile(tiles, group, at.warp);
+        if thread::thread_idx_x() == 0 {
+            stage.expect(bytes);
+        }
+        stage.copy(1, bytes, |_| tiles.add(group as usize * bytes as usize));
+        thread::sync_threads();
         pdl::launch_dependents();
-        let scales = tile.scales(at.lane);
         pdl::wait();
-        let columns = at.columns::<NORM>(x, gain, at.warp);
+        let mut columns = at.columns(x, at.warp);
         let early = early();
-        let mut parts = Parts {
-            rows: [0.0; 2],
-            squares: 0.0,
-        };
-        parts.add(&tile, scales, columns, at.lane);
-        let mut block = at.warp + at.warps;
-        while block < at.blocks {
-            let tile: T = at.tile(tiles, group, block);
-            parts.add(&tile, tile.scales(at.lane), at.columns::<NORM>(x, gain, block), at.lane);
-            block += at.warps;
+        let mut rows = [0.0; 2];
+        let mut block = at.warp;
+        loop {
+            let activation = activation::<T>(&columns, at.lane);
+            stage.wait();
+            let tile: T = stage.tile(block, at.lane);
+            let part = tile.multiply(tile.scales(at.lane), &activation, at.lane);
+            rows = [rows[0] + part[0], rows[1] + part[1]];
+            block = rolled(block + at.warps);
+            if block >= at.blocks {
+                break;
+            }
+            columns = at.columns(x, block);
         }
-        meeting.put(parts.rows, at.warp, at.lane);
-        if NORM {
-            meeting.put_squares(parts.squares, at.warp, at.lane);
-        }
+        meeting.put(rows, at.warp, at.lane);
         early
     }
+}
+
+/// Where the stage of [`sixteen_rows`] lies.
+#[inline(always)]
+const fn stage_at(warps: u32) -> u32 {
+    Meeting::bytes(warps).next_multiple_of(16)
+}
+
+/// Shared memory of a block of `warps` warps that calls [`sixteen_rows`] for tiles of one of `kinds`, `blocks` of them.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn shared_bytes(warps: u32, blocks: u32, kinds: impl IntoIterator<Item = u32>) -> u32 {
+    stage_at(warps) + Stage::HEAD + blocks * largest_tile(kinds)
+}
+
+/// Bytes of the largest tile of `kinds`.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn largest_tile(kinds: impl IntoIterator<Item = u32>) -> u32 {
+    let bytes = kinds.into_iter().map(|kind| TileKind::of(kind).tile_bytes() as u32);
+    bytes.max().unwrap_or(0)
 }
 
 /// Runs `$body` with `$tile` as the tile type of `$kind`, the same for a whole block.

@@ -9,6 +9,7 @@
 //! of n experts have at least k/n of it, so that makes no difference.)
 
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// Experts at most.
 pub const MAX_EXPERTS: u32 = 256;
@@ -111,7 +112,7 @@ fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, u
             };
         }
         taken += equals;
-        round += 1;
+        round = rolled(round + 1);
     }
     let expert = found.expert::<N>(rank);
     Chosen {
@@ -122,6 +123,75 @@ fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, u
             0.0
         },
     }
+}
+
+/// Each of the `used` first of `experts` (a multiple of 4, at most [`MAX_EXPERTS`]), in the lane of its rank; `used` is at
+/// most 32. All lanes of the warp call this together.
+///
+/// # Safety
+/// `logits` points to `experts` floats, 16-byte aligned.
+#[inline(always)]
+pub(crate) unsafe fn by_lane(logits: *const f32, experts: u32, used: u32, lane: u32) -> Chosen {
+    // SAFETY: the caller's.
+    unsafe {
+        if experts <= 128 {
+            rank_all([load(logits, experts, lane)], used, lane)
+        } else {
+            let keys = [load(logits, experts, 2 * lane), load(logits, experts, 2 * lane + 1)];
+            rank_all(keys, used, lane)
+        }
+    }
+}
+
+/// Each round takes out the first expert that has the largest key.
+#[inline(always)]
+fn rank_all<const N: usize>(mut keys: [[u32; 4]; N], used: u32, lane: u32) -> Chosen {
+    let (mut mine, mut expert, mut first) = (0, 0, 0);
+    let mut round = 0;
+    while round < used {
+        let key = warp::redux_max(warp::FULL, largest(&keys));
+        let slot = slot_of(&keys, key);
+        let owner = warp::ballot(slot < 4 * N as u32).trailing_zeros();
+        let winner = 4 * N as u32 * owner + warp::shuffle(slot, owner);
+        if lane == owner {
+            remove(&mut keys, slot);
+        }
+        (mine, expert) = if lane == round { (key, winner) } else { (mine, expert) };
+        first = if round == 0 { key } else { first };
+        round = rolled(round + 1);
+    }
+    let part = if lane < used { weight(mine, logit(first)) } else { 0.0 };
+    let mut sum = part;
+    unroll!(for I in 0..5 {
+        sum += warp::shuffle_xor(sum, 16 >> I);
+    });
+    Chosen {
+        expert,
+        weight: part * float::rcp_approx(sum),
+    }
+}
+
+/// The first of a lane's slots that has `key`; past the last where none has it.
+#[inline(always)]
+fn slot_of<const N: usize>(keys: &[[u32; 4]; N], key: u32) -> u32 {
+    let mut slot = 4 * N as u32;
+    unroll!(for I in 0..8 {
+        const BACK: usize = 7 - I;
+        if BACK < 4 * N && keys[BACK / 4 % N][BACK % 4] == key {
+            slot = BACK as u32;
+        }
+    });
+    slot
+}
+
+/// Takes a slot's key out.
+#[inline(always)]
+fn remove<const N: usize>(keys: &mut [[u32; 4]; N], slot: u32) {
+    unroll!(for I in 0..8 {
+        if I < 4 * N && slot == I as u32 {
+            keys[I / 4 % N][I % 4] = 0;
+        }
+    });
 }
 
 /// The softmax weight of a key before it is divided by the sum.

@@ -32,12 +32,12 @@ pub trait Source: Copy {
     }
 }
 
-/// Device memory, past L1: weights are read once.
+/// Device memory, past L1 and first to leave L2: weights are read once.
 impl Source for *const u8 {
     #[inline(always)]
     unsafe fn read<T: Word>(self, at: usize) -> T {
         // SAFETY: the caller's.
-        unsafe { global::load_stream(self.add(at).cast::<T>()) }
+        unsafe { global::load_once(self.add(at).cast::<T>()) }
     }
 }
 

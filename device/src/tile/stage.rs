@@ -1,55 +1,99 @@
-//! A warp's tile on its way through shared memory.
+//! Weights of a block on their way through shared memory.
 //!
 //! Weights that wait in registers for their activations keep other blocks off the multiprocessor, those of the next
-//! launch before all: it cannot begin to load. In shared memory there is room for both.
+//! launch before all, which then cannot begin to load. In shared memory there is room for both, and a bulk copy takes one
+//! thread one instruction.
 
 use super::Tile;
+use cuda_std::arch::HAS_BULK_COPY;
+use cuda_std::mbarrier::{self, Barrier};
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
-/// Room for a tile of one warp.
+/// Shared memory for the weights of one block, and the barrier that counts their bytes.
 #[derive(Clone, Copy)]
-pub struct Stage(Shared<u8>);
-
-/// Bytes that a lane copies at once.
-const CHUNK: u32 = 16;
+pub struct Stage {
+    tiles: Shared<u8>,
+    arrived: Barrier,
+}
 
 impl Stage {
-    /// The warp's room among those of its block's warps, `bytes` each (a multiple of 16, enough for the tile), the first
-    /// at `offset` bytes into dynamic shared memory, a multiple of 16.
+    /// Bytes of shared memory before the weights.
+    pub const HEAD: u32 = 16;
+
+    /// The stage at `offset` bytes into dynamic shared memory, a multiple of 16, with room for `bytes` of weights.
     #[inline(always)]
-    pub fn of_warp(warp: u32, offset: u32, bytes: u32) -> Self {
-        Self(shared::dynamic(offset + warp * bytes, bytes))
+    pub fn at(offset: u32, bytes: u32) -> Self {
+        Self {
+            tiles: shared::dynamic(offset + Self::HEAD, bytes),
+            arrived: Barrier::at(shared::dynamic(offset, 1), 0),
+        }
     }
 
-    /// Starts to copy a tile. What was there before must have been read by all lanes.
+    /// Makes the stage ready for `bytes` bytes. One thread calls this, before all others meet it at a barrier.
+    #[inline(always)]
+    pub fn expect(self, bytes: u32) {
+        self.arrived.init(1);
+        mbarrier::fence_init();
+        if HAS_BULK_COPY {
+            self.arrived.arrive_expect(bytes);
+        }
+    }
+
+    /// Starts to copy `parts` parts of `bytes` bytes each, a multiple of 16, one behind the other; part `p` lies at
+    /// `from(p)`. All threads of the block call this; where there are bulk copies thread `p` copies part `p`, so there
+    /// must be as many threads, and only thread 0 need have met [`expect`](Self::expect) if there is one part.
     ///
     /// # Safety
-    /// `tile` points to a whole tile of type `T`, aligned to 16 bytes.
+    /// Every part is readable and aligned to 16 bytes, and the stage has room for all.
     #[inline(always)]
-    pub unsafe fn start<T: Tile>(self, tile: *const u8, lane: u32) {
-        let chunks = T::BYTES as u32 / CHUNK;
-        unroll!(for I in 0..8 {
-            let chunk = 32 * I as u32 + lane;
-            if 32 * (I as u32) < chunks && (32 * (I as u32 + 1) <= chunks || chunk < chunks) {
-                let at = CHUNK * chunk;
-                // SAFETY: the caller's; the chunk lies in the tile.
-                unsafe { copy::async_16(self.0.address_of(at), tile.add(at as usize)) };
+    pub unsafe fn copy(self, parts: u32, bytes: u32, from: impl Fn(u32) -> *const u8) {
+        let thread = thread::thread_idx_x();
+        if HAS_BULK_COPY {
+            if thread < parts {
+                // SAFETY: the caller's.
+                unsafe {
+                    let to = self.tiles.address_of(thread * bytes);
+                    copy::bulk_policy(
+                        to,
+                        from(thread),
+                        bytes,
+                        self.arrived,
+                        global::CachePolicy::evict_first(),
+                    );
+                };
             }
-        });
-        copy::commit();
+            return;
+        }
+        let (mut part, chunk, step) = (0, 16 * thread, 16 * thread::block_dim_x());
+        while part < parts {
+            let mut at = chunk;
+            while at < bytes {
+                // SAFETY: the caller's; the sixteen bytes lie within the part.
+                unsafe { copy::async_16(self.tiles.address_of(part * bytes + at), from(part).add(at as usize)) };
+                at = rolled(at + step);
+            }
+            part = rolled(part + 1);
+        }
     }
 
-    /// Waits for all copies of the warp. All lanes call this together.
+    /// Waits until all has come. All threads of the block call this, behind a barrier that is behind [`expect`](Self::expect).
     #[inline(always)]
-    pub fn wait() {
-        copy::wait::<0>();
-        warp::sync();
+    pub fn wait(self) {
+        if HAS_BULK_COPY {
+            self.arrived.wait(0);
+        } else {
+            copy::commit();
+            copy::wait::<0>();
+            thread::sync_threads();
+        }
     }
 
-    /// The lane's share of the tile; behind [`wait`](Self::wait).
+    /// The lane's share of tile `number`; behind [`wait`](Self::wait).
     #[inline(always)]
-    pub fn tile<T: Tile>(self, lane: u32) -> T {
+    pub fn tile<T: Tile>(self, number: u32, lane: u32) -> T {
+        let bytes = T::BYTES as u32;
         // SAFETY: the copied tile is whole.
-        unsafe { T::load(self.0, lane) }
+        unsafe { T::load(self.tiles.slice(number * bytes, bytes), lane) }
     }
 }

@@ -140,6 +140,22 @@ impl Module {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
+    /// Asks for `percent` of a multiprocessor's cache as shared memory under every kernel. One share for all: a
+    /// multiprocessor runs dry before it divides the cache anew.
+    ///
+    /// # Errors
+    /// A failed driver call.
+    pub fn prefer_shared(&self, percent: u32) -> Result<()> {
+        for entry in self.entries.values() {
+            // SAFETY: the function is this loaded module's.
+            let status = unsafe {
+                api::cuFuncSetAttribute(entry.function, attribute::SHARED_CARVEOUT, percent.min(100) as c_int)
+            };
+            status.check("cuFuncSetAttribute")?;
+        }
+        Ok(())
+    }
+
     pub(super) fn entry(&self, kernel: &str) -> Result<Entry> {
         self.entries
             .get(kernel)

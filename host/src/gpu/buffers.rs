@@ -1,9 +1,11 @@
 //! Everything a step reads and writes besides weights, allocated once at load.
 
 use cuda_std::DevicePtr;
+use sparkinfer_device::decode::choices::MAX_USED;
 use sparkinfer_device::decode::head::Best;
 use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::{LayerCache, StepBuffers};
+use sparkinfer_device::decode::residual::Residual;
 
 use super::backend::{Backend, HostVisible, Memory, Result};
 use super::pages::PAGE_TOKENS;
@@ -66,7 +68,7 @@ impl BufferSizes {
     }
 
     /// The byte offsets of the buffers in one allocation, and its size first.
-    fn places(&self) -> (usize, [usize; 11]) {
+    fn places(&self) -> (usize, [usize; 14]) {
         let floats = [
             self.hidden,
             self.qkv,
@@ -79,6 +81,9 @@ impl BufferSizes {
             self.heads,
             self.pages,
             self.work,
+            self.hidden,
+            self.hidden.div_ceil(16),
+            2 * MAX_USED as usize,
         ];
         let mut end = 256;
         let offsets = floats.map(|floats| {
@@ -144,10 +149,15 @@ impl Buffers {
         Self {
             step: StepBuffers {
                 state: DevicePtr::from_raw(scratch.address()),
-                x: DevicePtr::from_raw(at(0)),
+                stream: Residual {
+                    x: DevicePtr::from_raw(at(0)),
+                    gained: DevicePtr::from_raw(at(11)),
+                    squares: DevicePtr::from_raw(at(12)),
+                },
                 qkv: DevicePtr::from_raw(at(1)),
                 attention: DevicePtr::from_raw(at(2)),
                 router_logits: DevicePtr::from_raw(at(3)),
+                choices: DevicePtr::from_raw(at(13)),
                 h: DevicePtr::from_raw(at(4)),
                 partial: DevicePtr::from_raw(at(7)),
                 counters: DevicePtr::from_raw(at(8)),

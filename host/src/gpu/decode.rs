@@ -5,7 +5,7 @@ use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::HeadShape;
 use sparkinfer_device::decode::kv::KvFormat;
-use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, Prefetch, ending, layer};
+use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, beginning, ending, layer};
 use sparkinfer_device::decode::rope::Pairing;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
 use sparkinfer_device::shape::ShapeError;
@@ -36,12 +36,14 @@ pub struct DecodeParts<'a> {
     pub multiprocessors: u32,
 }
 
-/// The launches of a step, in three parts that follow one another.
+/// The launches of a step, in parts that follow one another.
 #[derive(Debug, Clone, Default)]
 pub struct DecodePlan {
     /// From the token to the residual stream behind the last layer.
     pub body: Plan,
-    /// From there to logits and each block's best token.
+    /// What makes a residual stream that a prompt left ready for the head.
+    pub ready: Plan,
+    /// From the stream to logits and each block's best token.
     pub head: Plan,
     /// The best token becomes the next step's.
     pub advance: Plan,
@@ -91,14 +93,24 @@ impl DecodeParts<'_> {
             scale: spec.embedding.scale,
         };
         let rows = self.at(self.model.embedding);
-        let launch = sparkinfer_device::embed::launch(table.ty, rows, shape, b.state.cast(), b.x, 1);
+        let launch = sparkinfer_device::embed::launch(table.ty, rows, shape, b.state.cast(), b.stream.x, 1);
         plan.push(
             "embed",
             None,
             table.row_bytes() as u64,
             launch.map_err(DeviceError::new)?,
         );
-        plan.mark_residual(b.x.as_raw(), spec.embedding_length);
+        plan.mark_residual(b.stream.x.as_raw(), spec.embedding_length);
+        if let Some((attention, _)) = self.model.layers.first() {
+            self.enter(plan, attention.norm).map_err(DeviceError::new)?;
+        }
+        Ok(())
+    }
+
+    /// Completes a stream of which x is there, for the norm whose gains lie at `norm`.
+    fn enter(&self, plan: &mut Plan, norm: u64) -> std::result::Result<(), ShapeError> {
+        let launch = beginning(&self.buffers.step, self.at(norm), self.spec.embedding_length as u32)?;
+        plan.push("enter", None, 0, launch);
         Ok(())
     }
 
@@ -116,12 +128,12 @@ impl DecodeParts<'_> {
             attention: AttentionPlan::new(attend, b.format, head_dim, self.multiprocessors)?,
             experts: self.expert_shape(experts),
         };
-        let weights = self.layer_weights(attention, experts);
-        let launches = layer(&shape, &weights, &b.cache(index), &b.step, &Prefetch::NONE)?;
+        let weights = self.layer_weights(index, attention, experts);
+        let launches = layer(&shape, &weights, &b.cache(index), &b.step)?;
         for ((name, bytes), launch) in stages(attention, experts).into_iter().zip(launches) {
             plan.push(name, Some(index), bytes, launch);
             if matches!(name, "o_proj" | "down") {
-                plan.mark_residual(b.step.x.as_raw(), self.spec.embedding_length);
+                plan.mark_residual(b.step.stream.x.as_raw(), self.spec.embedding_length);
             }
         }
         Ok(())
@@ -139,8 +151,15 @@ impl DecodeParts<'_> {
         }
     }
 
-    /// Where the weights of a layer lie.
-    pub(super) fn layer_weights(&self, attention: &FusedAttention, experts: &FusedExperts) -> LayerWeights {
+    /// Where the weights of layer `index` lie.
+    pub(super) fn layer_weights(
+        &self,
+        index: usize,
+        attention: &FusedAttention,
+        experts: &FusedExperts,
+    ) -> LayerWeights {
+        let next = self.model.layers.get(index + 1);
+        let next_norm = next.map_or(self.model.output_norm, |(attention, _)| attention.norm);
         let [q_norm, k_norm] = attention.head_norms.map(|norm| self.optional(norm));
         LayerWeights {
             attention_norm: self.at(attention.norm),
@@ -155,13 +174,13 @@ impl DecodeParts<'_> {
             gate: self.matrix(&experts.gate),
             up: self.matrix(&experts.up),
             down: self.matrix(&experts.down),
+            next_norm: self.at(next_norm),
         }
     }
 
     fn ending(&self, plan: &mut DecodePlan) -> std::result::Result<(), ShapeError> {
         let (b, output) = (self.buffers, &self.model.output);
         let end = Ending {
-            norm: self.at(self.model.output_norm),
             matrix: self.matrix(output),
             shape: HeadShape {
                 rows: self.spec.vocab_size as u32,
@@ -175,6 +194,7 @@ impl DecodeParts<'_> {
             ring: b.ring,
             ring_length: b.ring_length,
         };
+        self.enter(&mut plan.ready, self.model.output_norm)?;
         let [head, advance] = ending(&end, &b.step)?;
         plan.head.push("head", None, output.expert_bytes, head);
         plan.advance.push("advance", None, 0, advance);

@@ -96,7 +96,7 @@ impl<B: Backend> GpuEngine<B> {
         let plan = layout.plan(spec, weights.address(), &buffers, multiprocessors)?;
         let body = backend.record(&plan.body.launches())?;
         let step = Recorded::new(&backend, &greedy_step(&plan), STEPS_RECORDED)?;
-        let head = backend.record(&plan.head.launches())?;
+        let head = backend.record(&[plan.ready.launches(), plan.head.launches()].concat())?;
         let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
         let sampler = DeviceSampler::allocate(&backend, spec.vocab_size)?;
         Ok(Self {
@@ -233,7 +233,7 @@ impl<B: Backend> GpuEngine<B> {
         self.sequence.advance(tokens.len());
         for i in from.saturating_sub(first)..tokens.len() {
             if let Some(prompt) = &self.prompt {
-                self.backend.run(&[prompt.take(i, self.buffers.step.x)?])?;
+                self.backend.run(&[prompt.take(i, self.buffers.step.stream.x)?])?;
             }
             self.backend.replay(&self.head)?;
             each(first + i, self.read_logits()?)?;

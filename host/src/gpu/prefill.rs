@@ -146,7 +146,7 @@ fn prompt_layer(parts: &DecodeParts<'_>, layer: usize, a: &FusedAttention, e: &F
             head_dim: a.spec.head_dim as u32,
             experts: parts.expert_shape(e),
         },
-        weights: parts.layer_weights(a, e),
+        weights: parts.layer_weights(layer, a, e),
         cache: parts.buffers.cache(layer),
     }
 }

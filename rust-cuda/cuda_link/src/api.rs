@@ -107,6 +107,8 @@ pub mod function_attribute {
     pub const REGISTERS: c_int = 4;
     /// Bytes of dynamic shared memory that a launch may ask for; settable.
     pub const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
+    /// Percent of the memory that shared memory and L1 divide that shared memory should get; settable.
+    pub const SHARED_CARVEOUT: c_int = 9;
 }
 
 #[allow(

@@ -6,6 +6,7 @@
 //!
 //! The emulator copies as late as it may: at the wait. What reads too early reads bytes never written.
 
+use crate::global::CachePolicy;
 use crate::mbarrier::Barrier;
 
 macro_rules! copies {
@@ -55,10 +56,30 @@ pub fn wait<const N: u32>() {
 
 /// `cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes`: copies `bytes` bytes to a
 /// shared address; `barrier` counts them as they arrive. Address, pointer and size are multiples of 16.
-/// Call it from one thread, after [`Barrier::arrive_expect`]. Traps before sm_90.
+/// Call it from one thread, after [`Barrier::arrive_expect`]; `policy` is the L2's. Traps before sm_90.
 ///
 /// # Safety
 /// `from` points to `bytes` readable bytes.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn bulk_policy(to: u32, from: *const u8, bytes: u32, barrier: Barrier, policy: CachePolicy) {
+    on! { ptx {
+        if crate::arch::HAS_BULK_COPY {
+            // SAFETY: the caller's.
+            unsafe {
+                core::arch::asm!("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [{d}], [{s}], {n}, [{m}], {p};", d = in(reg32) to, s = in(reg64) from, n = in(reg32) bytes, m = in(reg32) barrier.address(), p = in(reg64) policy.0, options(nostack))
+            }
+        } else {
+            // SAFETY: ends the kernel.
+            unsafe { core::arch::nvptx::trap() }
+        }
+    } emu { let _ = policy; crate::emu::copy_bulk(to, from, bytes, barrier.address()) } }
+}
+
+/// [`bulk_policy`] without a policy.
+///
+/// # Safety
+/// As there.
 #[inline(always)]
 #[track_caller]
 pub unsafe fn bulk(to: u32, from: *const u8, bytes: u32, barrier: Barrier) {

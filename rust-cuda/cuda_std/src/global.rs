@@ -70,7 +70,7 @@ stores! {
 
 /// An L2 eviction policy for [`load_policy`] and [`store_policy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CachePolicy(u64);
+pub struct CachePolicy(pub(crate) u64);
 
 impl CachePolicy {
     /// `createpolicy.fractional.L2::evict_first`: the first to leave L2.
@@ -98,7 +98,7 @@ impl CachePolicy {
     }
 }
 
-/// `ld.global.nc.L1::no_allocate.L2::cache_hint`: read-only, past L1, with an L2 policy.
+/// `ld.global.L1::no_allocate.L2::cache_hint`: past L1, with an L2 policy.
 ///
 /// # Safety
 /// `from` points to a readable, aligned value.
@@ -107,6 +107,18 @@ impl CachePolicy {
 pub unsafe fn load_policy<T: Word>(from: *const T, policy: CachePolicy) -> T {
     // SAFETY: passed on.
     unsafe { T::read_policy(from, policy.0) }
+}
+
+/// [`load_stream`], first to leave L2: weights. What a step needs again, but is small, then stays there: gains, rotations,
+/// the arguments of launches.
+///
+/// # Safety
+/// `from` points to a readable, aligned value.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn load_once<T: Word>(from: *const T) -> T {
+    // SAFETY: passed on.
+    unsafe { load_policy(from, CachePolicy::evict_first()) }
 }
 
 /// `st.global.L2::cache_hint`: with an L2 policy.

@@ -160,7 +160,7 @@ macro_rules! word {
             #[inline(always)]
             unsafe fn read_policy(from: *const Self, policy: u64) -> Self {
                 // SAFETY: the caller's: `from` may be read.
-                unsafe { bytemuck::must_cast(load!($shape, "ld.global.nc.L1::no_allocate.L2::cache_hint", reg64 from, policy)) }
+                unsafe { bytemuck::must_cast(load!($shape, "ld.global.L1::no_allocate.L2::cache_hint", reg64 from, policy)) }
             }
             #[inline(always)]
             unsafe fn write<const OP: u8>(to: *mut Self, value: Self) {

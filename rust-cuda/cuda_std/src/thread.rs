@@ -118,3 +118,23 @@ pub fn sync_threads_or(predicate: bool) -> bool {
         unsafe { crate::llvm::barrier_or(0, predicate) }
     } emu { crate::emu::block_barrier(0, None, predicate).holds > 0 } }
 }
+
+/// Leaves the comment in the PTX that `cuda_builder` turns into `.maxnreg N`: what `#[kernel(registers = N)]` calls.
+#[doc(hidden)]
+#[inline(always)]
+pub fn limit_registers<const N: u32>() {
+    on! { ptx {
+        // SAFETY: a comment.
+        unsafe { core::arch::asm!("// cuda_std: maxnreg {n}", n = const N, options(nomem, nostack, preserves_flags)) }
+    } emu {} }
+}
+
+/// Reads a kernel's parameter now, before it is needed. Parameters lie in memory, a 64-byte line at a time: the first use
+/// of a line stops the thread for as long as that takes.
+#[inline(always)]
+pub fn touch(parameter: u32) {
+    on! { ptx {
+        // SAFETY: traps at no value that a caller passes.
+        unsafe { core::arch::asm!("{{ .reg .pred p; setp.eq.u32 p, {x}, 0x7fedcba9; @p trap; }}", x = in(reg32) parameter, options(nostack)) }
+    } emu { let _ = parameter; } }
+}

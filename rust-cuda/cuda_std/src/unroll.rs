@@ -33,6 +33,19 @@ macro_rules! unroll {
 
 pub use crate::unroll;
 
+/// The same number, of which the compiler knows nothing any more: a loop that steps to `rolled(i + 1)` stays a loop.
+/// LLVM repeats the body of short loops, and code that runs once is slow to fetch.
+#[inline(always)]
+#[must_use]
+pub fn rolled(number: u32) -> u32 {
+    on! { ptx {
+        let mut number = number;
+        // SAFETY: no instruction.
+        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
+        number
+    } emu { number } }
+}
+
 #[cfg(test)]
 mod tests {
     fn sum<const N: usize>(values: [u32; 32]) -> u32 {

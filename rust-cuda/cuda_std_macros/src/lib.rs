@@ -64,11 +64,7 @@ fn device_entry(function: &ItemFn, signature: &Signature) -> proc_macro2::TokenS
     }
 }
 
-/// A comment in the kernel's PTX, which `cuda_builder` turns into the directive `.maxnreg`: rustc has no attribute for it.
+/// The mark of a limit in the kernel's PTX, at the start of its body.
 fn register_limit(limit: &syn::LitInt) -> proc_macro2::TokenStream {
-    let comment = format!("// cuda_std: maxnreg {limit}");
-    quote! {
-        // SAFETY: a comment.
-        unsafe { ::core::arch::asm!(#comment, options(nomem, nostack, preserves_flags)) };
-    }
+    quote! { ::cuda_std::thread::limit_registers::<#limit>(); }
 }

@@ -3,8 +3,9 @@
 //! Builds a mixture-of-experts model of random, well-scaled weights in device memory (by default the shapes and types of
 //! Qwen3-30B-A3B Q4_K_M), captures a step (embedding, layers, head, next token) as a graph, and times it at several
 //! depths with and without programmatic dependent launch; then graphs of one kind of launch alone, and of a layer's
-//! first, first two … launches. With `--sweep` also attention shapes, and with `--prefetch` what launches bring into L2.
+//! first, first two … launches. With `--sweep` also attention shapes.
 
+mod kernels;
 mod measure;
 mod model;
 mod report;
@@ -14,7 +15,6 @@ use anyhow::Result;
 use clap::Parser;
 use model::Model;
 use serde_json::json;
-use sparkinfer::cuda::Gpu;
 use sparkinfer_device::decode::kv::KvFormat;
 use std::path::PathBuf;
 
@@ -51,9 +51,15 @@ pub struct Options {
     /// Also time other shapes of attention
     #[arg(long)]
     sweep: bool,
-    /// Also time what launches can bring into L2 for later ones
+    /// Kernels in PTX to use instead of the program's own, made for this GPU: for trials of single directives
     #[arg(long)]
-    prefetch: bool,
+    ptx: Option<PathBuf>,
+    /// Percent of a multiprocessor's cache that shared memory gets; without it as the driver sees fit
+    #[arg(long)]
+    shared_percent: Option<u32>,
+    /// Only whole steps, no single launches
+    #[arg(long)]
+    steps_only: bool,
     /// Write the figures as JSON to this file
     #[arg(long)]
     out: Option<PathBuf>,
@@ -67,7 +73,10 @@ fn kv_format(name: &str) -> Result<KvFormat, String> {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let gpu = Gpu::open(None)?;
+    let gpu = kernels::open(options.ptx.as_deref())?;
+    if let Some(percent) = options.shared_percent {
+        gpu.module().prefer_shared(percent)?;
+    }
     let deepest = options.depth.iter().copied().max().unwrap_or(0);
     let mut model = Model::new(
         &gpu,
@@ -83,14 +92,14 @@ fn main() -> Result<()> {
     );
     let steps = measure::depths(&gpu, &mut model, &options)?;
     report::depths(&steps);
-    let stages = measure::stages(&gpu, &mut model, &options)?;
-    report::stages(&stages, options.layers);
+    let mut stages = Vec::new();
+    if !options.steps_only {
+        stages = measure::stages(&gpu, &mut model, &options)?;
+        report::stages(&stages, options.layers);
+    }
     let mut tuned = Vec::new();
     if options.sweep {
         tuned.extend(tune::attention(&gpu, &mut model, &options)?);
-    }
-    if options.prefetch {
-        tuned.extend(tune::prefetch(&gpu, &mut model, &options)?);
     }
     report::settings(&tuned);
     if let Some(path) = &options.out {

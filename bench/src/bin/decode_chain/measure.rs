@@ -1,7 +1,7 @@
 //! Timing of graphs.
 
 use crate::Options;
-use crate::model::{Assembly, Brought, Model, STAGES, Stage};
+use crate::model::{Assembly, Model, STAGES, Stage};
 use anyhow::{Result, ensure};
 use cuda_std::launch::Launcher;
 use sparkinfer::cuda::{Gpu, Graph, Timer};
@@ -46,7 +46,6 @@ pub fn assembly(options: &Options) -> Assembly {
         warps,
         least,
         head_blocks,
-        prefetch: Brought::default(),
     }
 }
 

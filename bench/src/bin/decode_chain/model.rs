@@ -8,9 +8,9 @@ use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::{Best, HeadShape};
 use sparkinfer_device::decode::kv::{self, KvFormat};
-use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, Prefetch, StepBuffers};
+use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, StepBuffers};
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
-use sparkinfer_device::decode::{StepState, ahead::Ahead, rope::Pairing, rows::Matrix};
+use sparkinfer_device::decode::{StepState, choices::MAX_USED, residual::Residual, rope::Pairing, rows::Matrix};
 use sparkinfer_device::embed::{self, Table};
 use sparkinfer_device::rope;
 use sparkinfer_device::testing::{floats, q4_k_rows, radians, tiled::Tiled};
@@ -135,6 +135,7 @@ impl Layer {
             gate: gate.matrix(),
             up: up.matrix(),
             down: down.matrix(),
+            next_norm: ones,
         }
     }
 }
@@ -152,20 +153,6 @@ pub struct Assembly {
     pub warps: u32,
     pub least: u32,
     pub head_blocks: u32,
-    pub prefetch: Brought,
-}
-
-/// What launches bring into L2 for later ones.
-#[derive(Clone, Copy, Default)]
-pub struct Brought {
-    /// Gate and up bring the chosen experts' down.
-    pub down: bool,
-    /// q, k and v bring the output projection.
-    pub output: bool,
-    /// The output projection brings the router.
-    pub router: bool,
-    /// The router brings the next layer's queries.
-    pub next: bool,
 }
 
 /// A model with everything that a step needs.
@@ -174,8 +161,9 @@ pub struct Model {
     head: Stored,
     pub embedding: Buffer<u8>,
     pub ones: Buffer<f32>,
-    floats: [Buffer<f32>; 7],
+    floats: [Buffer<f32>; 9],
     counters: Buffer<u32>,
+    choices: Buffer<u64>,
     best: Buffer<Best>,
     pub frequencies: Buffer<F32x2>,
     pub table: Buffer<u32>,
@@ -218,8 +206,11 @@ impl Model {
                 zeros(EXPERTS)?,
                 zeros(USED * FF)?,
                 zeros(VOCABULARY)?,
+                zeros(COLUMNS)?,
+                zeros(COLUMNS / 16)?,
             ],
             counters: Buffer::zeroed(stream, HEADS as usize)?,
+            choices: Buffer::zeroed(stream, MAX_USED as usize)?,
             best: Buffer::zeroed(stream, 32 * sms as usize)?,
             frequencies: Buffer::from_slice(stream, &rope::table(&radians(HEAD_DIM as usize, 1e6)))?,
             table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,
@@ -247,14 +238,16 @@ impl Model {
     }
 
     fn buffers(&self) -> StepBuffers {
-        let [x, qkv, attention, partial, router_logits, h, _] = self.floats.each_ref().map(Buffer::ptr);
+        let [x, qkv, attention, partial, router_logits, h, _, gained, squares] =
+            self.floats.each_ref().map(Buffer::ptr);
         StepBuffers {
-            x,
+            stream: Residual { x, gained, squares },
             qkv,
             attention,
             partial,
             counters: self.counters.ptr(),
             router_logits,
+            choices: self.choices.ptr(),
             h,
             table: self.table.ptr(),
             state: self.state.ptr(),
@@ -291,30 +284,6 @@ impl Model {
         })
     }
 
-    fn prefetch(&self, index: usize, brought: Brought) -> Prefetch {
-        let layer = &self.layers[index];
-        let all = |buffer: &Buffer<u8>| Ahead {
-            from: buffer.ptr(),
-            bytes: buffer.len() as u64,
-        };
-        let none = Ahead::NONE;
-        let next = self.layers.get(index + 1).map_or(none, |next| all(&next.qkv[0].buffer));
-        let router = Ahead {
-            from: layer.router.ptr().cast(),
-            bytes: layer.router.bytes() as u64,
-        };
-        Prefetch {
-            by_qkv: if brought.output {
-                all(&layer.output.buffer)
-            } else {
-                none
-            },
-            by_output: if brought.router { router } else { none },
-            by_router: if brought.next { next } else { none },
-            down: brought.down,
-        }
-    }
-
     /// The launches of a step.
     pub fn step(&self, how: &Assembly) -> Result<Vec<Stage>> {
         let (shape, b) = (self.shape(how)?, self.buffers());
@@ -327,20 +296,22 @@ impl Model {
         let config = embed::config(embedding, 1)?;
         let mut stages = vec![Stage {
             kind: 8,
-            launch: embed::embed_q4_k::prepare(config, self.embedding.ptr(), embedding, token, b.x),
+            launch: embed::embed_q4_k::prepare(config, self.embedding.ptr(), embedding, token, b.stream.x),
         }];
-        for (index, layer) in self.layers.iter().enumerate() {
+        stages.push(Stage {
+            kind: 8,
+            launch: plan::beginning(&b, self.ones.ptr(), COLUMNS)?,
+        });
+        for layer in &self.layers {
             let cache = LayerCache {
                 keys: layer.keys.ptr(),
                 values: layer.values.ptr(),
             };
-            let prefetch = self.prefetch(index, how.prefetch);
             let launches = plan::layer(
                 &shape,
                 &layer.weights(self.ones.ptr(), self.frequencies.ptr()),
                 &cache,
                 &b,
-                &prefetch,
             )?;
             stages.extend(
                 launches
@@ -350,7 +321,6 @@ impl Model {
             );
         }
         let end = Ending {
-            norm: self.ones.ptr(),
             matrix: self.head.matrix(),
             shape: HeadShape {
                 rows: VOCABULARY,

@@ -2,7 +2,7 @@
 
 use crate::Options;
 use crate::measure::{Setting, Trial, assembly, time};
-use crate::model::{Assembly, Brought, Model};
+use crate::model::{Assembly, Model};
 use anyhow::Result;
 use sparkinfer::cuda::Gpu;
 
@@ -33,38 +33,6 @@ pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<
                 all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
             }
         }
-    }
-    Ok(all)
-}
-
-/// What launches bring into L2 for later ones, in whole steps at the first depth.
-pub fn prefetch(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
-    let depth = options.depth.first().copied().unwrap_or(0);
-    let none = Brought::default();
-    let choices = [
-        ("nothing brought", none),
-        ("down", Brought { down: true, ..none }),
-        ("output", Brought { output: true, ..none }),
-        ("router", Brought { router: true, ..none }),
-        ("next queries", Brought { next: true, ..none }),
-        (
-            "all",
-            Brought {
-                down: true,
-                output: true,
-                router: true,
-                next: true,
-            },
-        ),
-    ];
-    let mut all = Vec::new();
-    for (name, prefetch) in choices {
-        let how = Assembly {
-            prefetch,
-            ..assembly(options)
-        };
-        let name = format!("brought: {name}");
-        all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
     }
     Ok(all)
 }

@@ -2,10 +2,11 @@
 //!
 //! What remains is the 16-bit rounding of activations, half of 1/32,512 of the largest of 256, and of f32 sums.
 
-use crate::decode::ahead::Ahead;
+use crate::decode::choices::{Choices, MAX_USED};
 use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use crate::decode::head::{Best, HeadShape, head_argmax};
 use crate::decode::norm_qkv::{QkvShape, norm_qkv};
+use crate::decode::residual::{Residual, enter};
 use crate::decode::rows::TileKind;
 use crate::decode::state::{NO_TOKEN, StepState, ring_token};
 use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual, router::norm_router};
@@ -27,6 +28,49 @@ fn wide(x: &[f32]) -> Vec<f64> {
 
 fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
     machine.run(&launch.map_err(|e| e.to_string())?)
+}
+
+/// A stream of x that has met `gain`.
+fn stream(machine: &mut dyn Machine, x: &[f32], gain: &[f32]) -> Result<Residual, String> {
+    let gained: Vec<f32> = x.iter().zip(gain).map(|(x, g)| x * g).collect();
+    let squares: Vec<f32> = x.chunks(16).map(|x| x.iter().map(|v| v * v).sum()).collect();
+    Ok(Residual {
+        x: machine.upload(x)?,
+        gained: machine.upload(&gained)?,
+        squares: machine.upload(&squares)?,
+    })
+}
+
+/// A stream of x alone, as a launch finds it that writes the rest.
+fn bare(machine: &mut dyn Machine, x: &[f32]) -> Result<Residual, String> {
+    Ok(Residual {
+        x: machine.upload(x)?,
+        gained: machine.output(x.len())?,
+        squares: machine.output(x.len() / 16)?,
+    })
+}
+
+/// Compares a stream with x, within `allowed`, and what goes with it with the very x that it has.
+fn left(machine: &mut dyn Machine, s: Residual, gain: &[f32], x: &[f64], allowed: f64) -> Result<f64, String> {
+    let got = machine.download(s.x, x.len())?;
+    let worst = within("x", &got, x, |_| allowed)?;
+    let gained: Vec<f64> = got.iter().zip(gain).map(|(x, g)| f64::from(x * g)).collect();
+    within("x times gains", &machine.download(s.gained, x.len())?, &gained, |_| {
+        f64::MIN_POSITIVE
+    })?;
+    let squares = got.chunks(16).map(|x| x.iter().map(|v| f64::from(*v).powi(2)).sum());
+    let squares: Vec<f64> = squares.collect();
+    let found = machine.download(s.squares, x.len() / 16)?;
+    within("squares", &found, &squares, |i| 1e-6 * squares[i] + 1e-30)?;
+    Ok(worst)
+}
+
+fn begin(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let columns = columns(&mut Random::new(seed));
+    let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
+    let (s, gain_at) = (bare(machine, &x)?, machine.upload(&gain)?);
+    run(machine, enter(s, gain_at, columns as u32))?;
+    left(machine, s, &gain, &wide(&x), f64::MIN_POSITIVE)
 }
 
 /// Columns of the residual stream: those of models, or any number of 256-column blocks.
@@ -52,11 +96,10 @@ fn qkv(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         matrices: [matrices[0], matrices[1], matrices[2]],
         columns: columns as u32,
         eps: 1e-6,
-        ahead: Ahead::NONE,
     };
     let bias_at = bias.as_ref().map_or(Ok(DevicePtr::null()), |b| machine.upload(b))?;
-    let (x_at, gain_at, out) = (machine.upload(&x)?, machine.upload(&gain)?, machine.output(total)?);
-    run(machine, norm_qkv(x_at, gain_at, bias_at, out, shape))?;
+    let (s, out) = (stream(machine, &x, &gain)?, machine.output(total)?);
+    run(machine, norm_qkv(s, bias_at, out, shape))?;
     let n = normed(&wide(&x), &gain, 1e-6);
     let mut want: Vec<f64> = parts
         .iter()
@@ -79,45 +122,26 @@ fn project(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let matrix = Tiled::new(kind(&mut random), rows, columns, seed)?;
     let (a, x) = (floats(seed + 1, columns, 2.0), floats(seed + 2, rows, 1.0));
     let at = matrix.upload(machine, 1)?;
-    let (a_at, x_at) = (machine.upload(&a)?, machine.upload(&x)?);
-    // In place every other time: what a block reads is what it writes.
-    let out = if seed.is_multiple_of(2) {
-        x_at
-    } else {
-        machine.output(rows)?
-    };
-    run(
-        machine,
-        o_proj_residual(a_at, x_at, out, at, columns as u32, Ahead::NONE),
-    )?;
+    let gain = floats(seed + 3, rows, 1.0);
+    let (a_at, gain_at, s) = (machine.upload(&a)?, machine.upload(&gain)?, bare(machine, &x)?);
+    run(machine, o_proj_residual(a_at, s, gain_at, at, columns as u32))?;
     let product = matrix.times(0, rows, &wide(&a));
     let allowed = PRODUCT * rms(&product);
     let want: Vec<f64> = product.iter().zip(&x).map(|(p, x)| p + f64::from(*x)).collect();
-    within("out", &machine.download(out, rows)?, &want, |_| allowed)
+    left(machine, s, &gain, &want, allowed)
 }
 
 fn router(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);
-    let (columns, experts) = (
-        [256, 2048, 4 * (1 + random.below(1200))][random.below(3)],
-        1 + random.below(20),
-    );
+    let (columns, experts) = (columns(&mut random), 1 + random.below(20));
     let (w, x) = (floats(seed, experts * columns, 0.05), floats(seed + 1, columns, 2.0));
     let gain = floats(seed + 2, columns, 1.0);
-    let (w_at, x_at, gain_at) = (machine.upload(&w)?, machine.upload(&x)?, machine.upload(&gain)?);
-    let out = machine.output(experts)?;
+    let (w_at, s) = (machine.upload(&w)?, stream(machine, &x, &gain)?);
+    let (out, words) = (machine.output(experts)?, machine.output(MAX_USED as usize)?);
+    let choices = Choices::new(words);
     run(
         machine,
-        norm_router(
-            w_at,
-            x_at,
-            gain_at,
-            out,
-            experts as u32,
-            columns as u32,
-            1e-6,
-            Ahead::NONE,
-        ),
+        norm_router(w_at, s, out, choices, experts as u32, columns as u32, 1e-6),
     )?;
     let n = normed(&wide(&x), &gain, 1e-6);
     let want: Vec<f64> = w
@@ -125,6 +149,13 @@ fn router(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         .map(|row| row.iter().zip(&n).map(|(w, n)| f64::from(*w) * n).sum())
         .collect();
     let allowed = 1e-5 * (rms(&want) + 0.01);
+    if machine
+        .download(words, MAX_USED as usize)?
+        .iter()
+        .any(|word| *word != 0)
+    {
+        return Err("words of the choices are not cleared".to_owned());
+    }
     within("out", &machine.download(out, experts)?, &want, |_| allowed)
 }
 
@@ -164,6 +195,26 @@ impl Experts {
         let sum: f64 = p.iter().sum();
         order.into_iter().zip(p.into_iter().map(|p| p / sum)).collect()
     }
+
+    /// The words that say so.
+    fn words(&self) -> [u64; MAX_USED as usize] {
+        let mut words = [0; MAX_USED as usize];
+        for (word, (expert, weight)) in words.iter_mut().zip(self.chosen()) {
+            *word = u64::from((weight as f32).to_bits()) << 32 | (expert as u64 + 1);
+        }
+        words
+    }
+
+    /// Compares the words that a launch left: the experts, and their weights nearly.
+    fn published(&self, found: &[u64]) -> Result<(), String> {
+        for (rank, (got, want)) in found.iter().zip(self.words()).enumerate() {
+            let weight = |word: u64| f32::from_bits((word >> 32) as u32);
+            if *got as u32 != want as u32 || (weight(*got) - weight(want)).abs() > 1e-5 {
+                return Err(format!("word {rank} of the choices is {got:#x}, not {want:#x}"));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn gateup(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
@@ -188,17 +239,13 @@ fn gateup(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let weights = GateUp {
         gate: gate.upload(machine, count as usize)?,
         up: up.upload(machine, count as usize)?,
-        down: Ahead::NONE,
     };
-    let (x_at, gain_at, logits_at) = (
-        machine.upload(&x)?,
-        machine.upload(&gain)?,
-        machine.upload(&experts.logits)?,
-    );
+    let (s, logits_at) = (stream(machine, &x, &gain)?, machine.upload(&experts.logits)?);
     let h = machine.output((used * ff) as usize)?;
+    let words = machine.upload(&[0u64; MAX_USED as usize])?;
     run(
         machine,
-        topk_gateup(x_at, gain_at, logits_at, h, weights, experts.shape),
+        topk_gateup(s, logits_at, h, Choices::new(words), weights, experts.shape),
     )?;
     let n = normed(&wide(&x), &gain, 1e-6);
     let want: Vec<f64> = experts
@@ -206,6 +253,7 @@ fn gateup(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         .iter()
         .flat_map(|(e, _)| expert_h(&gate, &up, *e, ff as usize, &n))
         .collect();
+    experts.published(&machine.download(words, MAX_USED as usize)?)?;
     let allowed = 4.0 * PRODUCT * rms(&want);
     within("h", &machine.download(h, want.len())?, &want, |_| allowed)
 }
@@ -232,17 +280,20 @@ fn down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         floats(seed + 2, columns as usize, 1.0),
     );
     let at = matrix.upload(machine, count as usize)?;
-    let (h_at, logits_at, x_at) = (
-        machine.upload(&h)?,
-        machine.upload(&experts.logits)?,
-        machine.upload(&x)?,
-    );
-    let out = if seed.is_multiple_of(2) {
-        x_at
+    let gain = floats(seed + 3, columns as usize, 1.0);
+    let (h_at, logits_at) = (machine.upload(&h)?, machine.upload(&experts.logits)?);
+    let (s, gain_at) = (bare(machine, &x)?, machine.upload(&gain)?);
+    // Told by words, or left to choose for itself.
+    let told = if seed.is_multiple_of(2) {
+        experts.words()
     } else {
-        machine.output(columns as usize)?
+        [0; MAX_USED as usize]
     };
-    run(machine, down_residual(h_at, logits_at, x_at, out, at, experts.shape))?;
+    let choices = Choices::new(machine.upload(&told)?);
+    run(
+        machine,
+        down_residual(h_at, logits_at, choices, s, gain_at, at, experts.shape),
+    )?;
     let mut sum = vec![0f64; columns as usize];
     for ((expert, weight), h) in experts.chosen().iter().zip(h.chunks(ff as usize)) {
         let product = matrix.times(expert * columns as usize, columns as usize, &wide(h));
@@ -250,7 +301,7 @@ fn down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     }
     let allowed = PRODUCT * rms(&sum);
     let want: Vec<f64> = sum.iter().zip(&x).map(|(s, x)| s + f64::from(*x)).collect();
-    within("out", &machine.download(out, want.len())?, &want, |_| allowed)
+    left(machine, s, &gain, &want, allowed)
 }
 
 /// The head, and the step's end: the token must be the best of the very logits that came out.
@@ -268,11 +319,11 @@ fn head(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         softcap,
     };
     let at = matrix.upload(machine, 1)?;
-    let (x_at, gain_at, logits) = (machine.upload(&x)?, machine.upload(&gain)?, machine.output(rows)?);
-    let launch = head_argmax(x_at, gain_at, logits, DevicePtr::null(), at, shape, blocks).map_err(|e| e.to_string())?;
+    let (s, logits) = (stream(machine, &x, &gain)?, machine.output(rows)?);
+    let launch = head_argmax(s, logits, DevicePtr::null(), at, shape, blocks).map_err(|e| e.to_string())?;
     let blocks = launch.config().grid[0];
     let best = machine.output::<Best>(blocks as usize)?;
-    run(machine, head_argmax(x_at, gain_at, logits, best, at, shape, blocks))?;
+    run(machine, head_argmax(s, logits, best, at, shape, blocks))?;
     let (state, ring) = (
         machine.upload(&[StepState {
             token: 9,
@@ -346,6 +397,10 @@ fn next_token(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 pub(super) const CASES: &[Case] = &[
+    Case {
+        name: "decode_residual",
+        run: begin,
+    },
     Case {
         name: "decode_qkv",
         run: qkv,

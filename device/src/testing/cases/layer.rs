@@ -1,11 +1,12 @@
 //! Whole steps of the decode kernels, launch after launch, against f64: layers, head and the next token.
 
-use crate::decode::ahead::Ahead;
 use crate::decode::attention::{AttentionInputs, AttentionPlan, AttentionShape};
+use crate::decode::choices::MAX_USED;
 use crate::decode::gateup::ExpertShape;
 use crate::decode::head::{Best, HeadShape};
 use crate::decode::kv::{Cell, KvFormat, PAGE_TOKENS, Pool};
-use crate::decode::plan::{Ending, LayerCache, LayerShape, LayerWeights, Prefetch, StepBuffers, ending, layer};
+use crate::decode::plan::{Ending, LayerCache, LayerShape, LayerWeights, StepBuffers, beginning, ending, layer};
+use crate::decode::residual::Residual;
 use crate::decode::rope::Pairing;
 use crate::decode::rows::TileKind::{Q4K, Q6K};
 use crate::decode::state::{StepState, ring_token};
@@ -136,6 +137,7 @@ impl Layer {
         machine: &mut dyn Machine,
         s: &Sizes,
         frequencies: DevicePtr<F32x2>,
+        next_norm: DevicePtr<f32>,
     ) -> Result<(LayerWeights, LayerCache), String> {
         let experts = s.experts as usize;
         let [q, k, v] = &self.qkv;
@@ -152,6 +154,7 @@ impl Layer {
             gate: self.gate.upload(machine, experts)?,
             up: self.up.upload(machine, experts)?,
             down: self.down.upload(machine, experts)?,
+            next_norm,
         };
         Ok((
             weights,
@@ -221,12 +224,17 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         .map_err(|e| e.to_string())?
         .with(3, 2);
     let b = StepBuffers {
-        x: machine.upload(&x)?,
+        stream: Residual {
+            x: machine.upload(&x)?,
+            gained: machine.output(s.columns)?,
+            squares: machine.output(s.columns / 16)?,
+        },
         qkv: machine.output((s.heads + 2 * s.kv_heads) as usize * HEAD_DIM)?,
         attention: machine.output(s.heads as usize * HEAD_DIM)?,
         partial: machine.output(plan.workspace_floats())?,
         counters: machine.upload(&vec![0u32; s.heads as usize])?,
         router_logits: machine.output(s.experts as usize)?,
+        choices: machine.output(MAX_USED as usize)?,
         h: machine.output(s.used as usize * s.ff)?,
         table: machine.upload(&table)?,
         state: machine.upload(&[StepState {
@@ -242,32 +250,34 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
     };
     let mut expected: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
     let rotation = machine.upload(&frequencies)?;
-    for one in &layers {
-        let (weights, cache) = one.upload(machine, s, rotation)?;
-        // What is brought ahead changes no value.
-        let ahead = Ahead {
-            from: weights.output.tiles,
-            bytes: weights.output.bytes(plan.out_floats()),
-        };
-        let prefetch = Prefetch {
-            by_qkv: ahead,
-            down: true,
-            ..Prefetch::NONE
-        };
-        for launch in layer(&shape, &weights, &cache, &b, &prefetch).map_err(|e| e.to_string())? {
+    let last_norm = ones(seed, s.columns);
+    let norms = layers.iter().map(|one| &one.attention_norm).chain([&last_norm]);
+    let norms: Vec<DevicePtr<f32>> = norms.map(|norm| machine.upload(norm)).collect::<Result<_, _>>()?;
+    let first = beginning(&b, norms[0], s.columns as u32).map_err(|e| e.to_string())?;
+    machine.run(&first)?;
+    for (index, one) in layers.iter().enumerate() {
+        let (weights, cache) = one.upload(machine, s, rotation, norms[index + 1])?;
+        for launch in layer(&shape, &weights, &cache, &b).map_err(|e| e.to_string())? {
             machine.run(&launch)?;
         }
         one.run(s, position, &table, &frequencies, &mut expected);
     }
-    let got = machine.download(b.x, s.columns)?;
+    let got = machine.download(b.stream.x, s.columns)?;
     let allowed = ALLOWED * rms(&expected);
     let worst = within("x", &got, &expected, |_| allowed)?;
-    Ok(worst.max(finish(machine, s, &b, &expected, seed)?))
+    Ok(worst.max(finish(machine, s, &b, &expected, &last_norm, seed)?))
 }
 
 /// The end of the step.
-fn finish(machine: &mut dyn Machine, s: &Sizes, b: &StepBuffers, x: &[f64], seed: u64) -> Result<f64, String> {
-    let (norm, matrix) = (ones(seed, s.columns), Tiled::new(Q6K, s.vocabulary, s.columns, seed)?);
+fn finish(
+    machine: &mut dyn Machine,
+    s: &Sizes,
+    b: &StepBuffers,
+    x: &[f64],
+    norm: &[f32],
+    seed: u64,
+) -> Result<f64, String> {
+    let matrix = Tiled::new(Q6K, s.vocabulary, s.columns, seed)?;
     let shape = HeadShape {
         rows: s.vocabulary as u32,
         columns: s.columns as u32,
@@ -275,7 +285,6 @@ fn finish(machine: &mut dyn Machine, s: &Sizes, b: &StepBuffers, x: &[f64], seed
         softcap: 0.0,
     };
     let end = Ending {
-        norm: machine.upload(&norm)?,
         matrix: matrix.upload(machine, 1)?,
         shape,
         logits: machine.output(s.vocabulary)?,
@@ -287,7 +296,7 @@ fn finish(machine: &mut dyn Machine, s: &Sizes, b: &StepBuffers, x: &[f64], seed
     for launch in ending(&end, b).map_err(|e| e.to_string())? {
         machine.run(&launch)?;
     }
-    let want = matrix.times(0, s.vocabulary, &normed(x, &norm, EPS));
+    let want = matrix.times(0, s.vocabulary, &normed(x, norm, EPS));
     let got = machine.download(end.logits, s.vocabulary)?;
     let best = (0..got.len())
         .rev()

@@ -98,7 +98,7 @@ impl GeneralParts<'_> {
             work,
             plan: Plan::default(),
             layer: None,
-            x: self.buffers.step.x,
+            x: self.buffers.step.stream.x,
             other: work.other,
             pending: None,
         };
@@ -136,6 +136,7 @@ impl Builder<'_> {
         self.plan.push("advance", None, 0, launch);
         Ok(DecodePlan {
             body,
+            ready: Plan::default(),
             head,
             advance: self.plan,
         })

@@ -85,7 +85,8 @@ fn produce(input: *const u32, slot: Shared<u32>, full: mbarrier::Barrier, empty:
         // SAFETY: the shape of all self-tests: 512 bytes lie there.
         unsafe {
             copy::bulk(slot.address(), from, 256, full);
-            copy::bulk(slot.address_of(64), from.wrapping_add(256), 256, full);
+            let policy = global::CachePolicy::evict_first();
+            copy::bulk_policy(slot.address_of(64), from.wrapping_add(256), 256, full, policy);
         }
         round += 1;
     }
