@@ -108,6 +108,21 @@ struct Attention {
     running: [Running; 2],
 }
 
+/// The values of chunks `chunk` and `chunk + 1` of a page.
+///
+/// # Safety
+/// As [`KvType::load_values`].
+#[inline(always)]
+unsafe fn two_values<T: KvType, const HD: u32>(head: *const u8, chunk: u32, at: Corner) -> [T::Batch; 2] {
+    // SAFETY: passed on.
+    unsafe {
+        [
+            T::load_values::<HD>(head, chunk, at, 0),
+            T::load_values::<HD>(head, chunk + 1, at, 0),
+        ]
+    }
+}
+
 /// The warp's rows over all tokens that one of them sees.
 ///
 /// # Safety
@@ -147,11 +162,18 @@ unsafe fn attend<T: KvType, const HD: u32>(a: &Arguments) {
             unroll!(for I in 0..2 {
                 k[I] = T::load_keys::<HD>(keys, chunk + I as u32, at, 0);
             });
-            unroll!(for I in 0..2 {
-                v[I] = T::load_values::<HD>(values, chunk + I as u32, at, 0);
-            });
+            // With scales there are no registers for all of it at once.
+            if !T::FORMAT.scaled() {
+                v = two_values::<T, HD>(values, chunk, at);
+            }
             unroll!(for I in 0..2 {
                 tile::score::<T, HD, 2>(&mut scores[I], &queries, at, &k[I], 0);
+            });
+            if T::FORMAT.scaled() {
+                warp::sync();
+                v = two_values::<T, HD>(values, chunk, at);
+            }
+            unroll!(for I in 0..2 {
                 let first = token + CHUNK * I as u32;
                 if first + CHUNK > written {
                     T::clip(&mut v[I], at, written as i32 - first as i32);
