@@ -129,7 +129,7 @@ pub unsafe fn decode_residual(stream: Residual, gain: *const f32) {
         unroll!(for I in 0..4 {
             squares += warp::shuffle_xor(squares, 8 >> I);
         });
-        if column % 16 == 0 {
+        if column.is_multiple_of(16) {
             global::store(stream.squares.as_mut_ptr().add(column / 16), squares);
         }
     }

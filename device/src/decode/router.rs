@@ -61,14 +61,14 @@ pub unsafe fn decode_router(
     // SAFETY: the launch has a block for each expert; the vectors are as long as the shape says.
     unsafe {
         let mut first = [F32x4([0.0; 4]); EARLY];
-        unroll!(for I in 0..EARLY {
+        unroll!(for I in 0..4 {
             first[I] = vector(row, id + THREADS * I as u32, vectors);
         });
         pdl::launch_dependents();
         pdl::wait();
         let x = stream.gained.as_ptr().cast::<F32x4>();
         let mut columns = [F32x4([0.0; 4]); EARLY];
-        unroll!(for I in 0..EARLY {
+        unroll!(for I in 0..4 {
             let i = id + THREADS * I as u32;
             if i < vectors {
                 columns[I] = global::load(x.add(i as usize));
@@ -80,7 +80,7 @@ pub unsafe fn decode_router(
             Squares::NONE
         };
         let mut sum = 0.0;
-        unroll!(for I in 0..EARLY {
+        unroll!(for I in 0..4 {
             sum = dot(first[I], columns[I], sum);
         });
         let mut i = id + THREADS * EARLY as u32;
