@@ -517,7 +517,7 @@ kernels! {
     attention_64_bf16_wide = Bf16, 64, 2, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_bf16_wide = Bf16, 128, 2, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
     attention_64_q8_0 = Q8_0, 64, 1, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_q8_0 = Q8_0, 128, 1, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, 144, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
     attention_256_q8_0 = Q8_0, 256, 1, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
     attention_64_q8_0_wide = Q8_0, 64, 2, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_q8_0_wide = Q8_0, 128, 2, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";

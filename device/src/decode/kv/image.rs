@@ -25,7 +25,9 @@ impl KvFormat {
         match self {
             Self::F16 => f16::from_bits(half(place.value)).to_f32(),
             Self::Bf16 => bf16::from_bits(half(place.value)).to_f32(),
-            Self::Q8_0 => f32::from(bytes[place.value as usize] as i8) * f16::from_bits(half(place.scale)).to_f32(),
+            Self::Q8_0 => {
+                f32::from((bytes[place.value as usize] ^ 0x80) as i8) * f16::from_bits(half(place.scale)).to_f32()
+            }
         }
     }
 
@@ -49,7 +51,7 @@ impl KvFormat {
                     places
                         .iter()
                         .zip(block.qs)
-                        .for_each(|(p, q)| bytes[p.value as usize] = q as u8);
+                        .for_each(|(p, q)| bytes[p.value as usize] = q as u8 ^ 0x80);
                 }
             }
         }

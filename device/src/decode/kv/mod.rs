@@ -7,7 +7,7 @@
 //! | format | a value | scales | bytes of 128 dims |
 //! |---|---|---|---|
 //! | f16, bf16 | 2 bytes | none | 256 |
-//! | q8_0 | an i8, times its scale | an f16 for 32 dims of a token: their largest magnitude / 127 | 136 |
+//! | q8_0 | an i8 plus 128, times its scale | an f16 for 32 dims of a token: their largest magnitude / 127 | 136 |
 //!
 //! **Layout**: a head is four chunks of [`CHUNK`] tokens, and a chunk lies in the order in which the two matrix products
 //! of attention take it: a lane `(g, t)` of a warp reads its operands in 16-byte pieces, a warp reads 512 bytes in a row,

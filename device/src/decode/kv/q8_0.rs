@@ -55,11 +55,13 @@ impl Batch {
     }
 }
 
-/// The four signed bytes of a word as two pairs of f16.
+/// What is added to a value in the cache.
+const OFFSET: u8 = 0x80;
+
+/// The four values of a word as two pairs of f16.
 #[inline(always)]
-fn widen(word: u32) -> [u32; 2] {
-    // 1024 + u is the f16 with u in its last bits; u is the byte plus 128.
-    let bytes = word ^ 0x8080_8080;
+fn widen(bytes: u32) -> [u32; 2] {
+    // 1024 + u is the f16 with u in its last bits, and u the value plus 128.
     let offset = F16x2(0x6480_6480);
     [
         F16x2(permute_bytes(bytes, 0x6464_6464, 0x4140)).sub(offset).0,
@@ -165,7 +167,7 @@ impl KvType for Q8_0 {
         let q = float::to_i32(scaled + f32::from_bits(0x3f00_0000 | (scaled.to_bits() & 0x8000_0000)));
         let scale = half2::f32_to_f16(d).to_bits();
         Encoded {
-            bits: q as u8 as u16,
+            bits: u16::from(q as u8 ^ OFFSET),
             scale,
             value: float::from_i32(q) * num::half(u32::from(scale)),
         }
@@ -187,7 +189,7 @@ impl KvType for Q8_0 {
         // SAFETY: the caller's.
         let (q, scale) = unsafe {
             (
-                global::load(head.add(place.value as usize)) as i8,
+                (global::load(head.add(place.value as usize)) ^ OFFSET) as i8,
                 global::load(head.add(place.scale as usize).cast::<u16>()),
             )
         };
@@ -214,7 +216,7 @@ mod tests {
         for word in (0..=u32::from(u16::MAX)).map(|low| low | low.rotate_left(20)) {
             let [a, b] = widen(word);
             let values = [F16x2(a).to_f32(), F16x2(b).to_f32()].concat();
-            let bytes = word.to_le_bytes().map(|byte| f32::from(byte as i8));
+            let bytes = word.to_le_bytes().map(|byte| f32::from(byte) - 128.0);
             assert_eq!(values, bytes);
         }
     }
