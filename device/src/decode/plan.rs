@@ -191,3 +191,105 @@ pub fn ending(e: &Ending, b: &StepBuffers) -> Result<[PreparedLaunch; 2], ShapeE
     let candidates = head.config().grid[0];
     Ok([head, advance(e.best, candidates, b.state, e.ring, e.ring_length)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::attention::AttentionShape;
+    use crate::decode::kv::KvFormat;
+    use crate::decode::rope::Pairing;
+    use bytemuck::Zeroable;
+
+    /// Shared memory that a block gets on the consumer GPUs of every generation since Ada: 99 KiB.
+    const CONSUMER_SHARED: u32 = 99 * 1024;
+
+    /// The launches of a layer of Qwen3-30B-A3B's shapes, with all matrices of type `kind`, and of the step's end.
+    fn launches(kind: TileKind, format: KvFormat) -> Vec<PreparedLaunch> {
+        let nowhere = DevicePtr::null;
+        let matrix = |rows| Matrix::new(DevicePtr::null(), rows, kind);
+        let attention = AttentionShape {
+            heads: 32,
+            kv_heads: 4,
+            rotated: 128,
+            pairing: Pairing::Halves as u32,
+            window: 0,
+            page_bytes: format.page_bytes(4, 128),
+            least_chunks: 4,
+            eps: 1e-6,
+            scale: 0.088,
+            mscale: 1.0,
+            softcap: 0.0,
+        };
+        let shape = LayerShape {
+            attention: AttentionPlan::new(attention, format, 128, 170).unwrap(),
+            experts: ExpertShape {
+                experts: 128,
+                used: 8,
+                columns: 2048,
+                ff: 768,
+                eps: 1e-6,
+                reserved: 0,
+            },
+        };
+        let weights = LayerWeights {
+            attention_norm: nowhere(),
+            qkv: [matrix(4096), matrix(512), matrix(512)],
+            qkv_bias: nowhere(),
+            q_norm: nowhere(),
+            k_norm: nowhere(),
+            frequencies: DevicePtr::null(),
+            output: matrix(2048),
+            expert_norm: nowhere(),
+            router: nowhere(),
+            gate: matrix(768),
+            up: matrix(768),
+            down: matrix(2048),
+            next_norm: nowhere(),
+        };
+        let b = StepBuffers {
+            stream: Residual::zeroed(),
+            qkv: nowhere(),
+            attention: nowhere(),
+            partial: nowhere(),
+            counters: DevicePtr::null(),
+            router_logits: nowhere(),
+            choices: DevicePtr::null(),
+            h: nowhere(),
+            table: DevicePtr::null(),
+            state: DevicePtr::null(),
+        };
+        let cache = LayerCache {
+            keys: DevicePtr::null(),
+            values: DevicePtr::null(),
+        };
+        let mut all = layer(&shape, &weights, &cache, &b).unwrap().to_vec();
+        let end = Ending {
+            matrix: matrix(151_936),
+            shape: HeadShape {
+                rows: 151_936,
+                columns: 2048,
+                eps: 1e-6,
+                softcap: 0.0,
+            },
+            logits: nowhere(),
+            best: DevicePtr::null(),
+            blocks: 4 * 170,
+            ring: DevicePtr::null(),
+            ring_length: 64,
+        };
+        all.extend(ending(&end, &b).unwrap());
+        all
+    }
+
+    #[test]
+    fn every_launch_fits_the_shared_memory_of_a_consumer_gpu() {
+        for kind in [TileKind::Q4K, TileKind::Q6K] {
+            for format in KvFormat::ALL {
+                for launch in launches(kind, format) {
+                    let bytes = launch.config().shared_bytes;
+                    assert!(bytes <= CONSUMER_SHARED, "{launch:?} takes {bytes} bytes");
+                }
+            }
+        }
+    }
+}
