@@ -52,11 +52,14 @@ check repeats repeats "$two"
 text=$here/tests/data/heldout.txt
 # Near the first token, around a page's edge (64 tokens), and far: the f32 kernels against the CPU's f32.
 check reference sparkinfer accuracy --device cuda --f32 --reference cpu-f32 --file "$text" --ctx 128 --windows 1 --write 0 \
-    --way-depth 0 --depth 1,63,64,65,1900 --tokens-at-depth 8 --json "$out/accuracy-reference.json"
+    --way-depth 0 --depth 1,63,64,65,1900 --tokens-at-depth 8 \
+    --gate "$here/eval/gates/reference.json" --json "$out/accuracy-reference.json"
 check deep_cpu sparkinfer accuracy --model "$two" --device cuda --reference cpu --file "$text" --ctx 64 --windows 1 --write 0 \
-    --way-depth 0 --depth 4096 --tokens-at-depth 8 --no-hash --json "$out/accuracy-two-layers-cpu.json"
+    --way-depth 0 --depth 4096 --tokens-at-depth 8 --no-hash \
+    --gate "$here/eval/gates/deep.json" --json "$out/accuracy-two-layers-cpu.json"
 check deep sparkinfer accuracy --model "$two" --device cuda --reference cuda-f32 --file "$text" --ctx 64 --windows 1 --write 0 \
-    --way-depth 0 --depth 40000 --tokens-at-depth 16 --no-hash --json "$out/accuracy-two-layers-40k.json"
+    --way-depth 0 --depth 40000 --tokens-at-depth 16 --no-hash \
+    --gate "$here/eval/gates/deep.json" --json "$out/accuracy-two-layers-40k.json"
 if [ -n "$peer" ]; then
     LD_LIBRARY_PATH=$peer check accuracy "$here/bench/gpu/accuracy.sh" "$programs/sparkinfer" "$peer/llama-perplexity" "$out" \
         "$here/models/tiny-qwen3moe-q4_k_m.gguf"
