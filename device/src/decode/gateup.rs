@@ -1,5 +1,5 @@
 //! The chosen experts' gate and up projections: `h[j] = silu(G_e n) ∘ (U_e n)` for rank j, with e the expert of that
-//! rank and `n = rms(x) ∘ g`.
+//! rank and `n = x ∘ g / rms(x)`.
 //!
 //! `logits` are the router's; gate and up lie in tiles, expert after expert; `h` is `[rank][ff]` f32.
 //!

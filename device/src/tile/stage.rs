@@ -48,24 +48,51 @@ impl Stage {
     /// Every part is readable and aligned to 16 bytes, and the stage has room for all.
     #[inline(always)]
     pub unsafe fn copy(self, parts: u32, bytes: u32, from: impl Fn(u32) -> *const u8) {
-        let thread = thread::thread_idx_x();
-        if HAS_BULK_COPY {
-            if thread < parts {
-                // SAFETY: the caller's.
-                unsafe {
-                    let to = self.tiles.address_of(thread * bytes);
-                    copy::bulk_policy(
-                        to,
-                        from(thread),
-                        bytes,
-                        self.arrived,
-                        global::CachePolicy::evict_first(),
-                    );
-                };
+        // SAFETY: the caller's.
+        unsafe {
+            if HAS_BULK_COPY {
+                self.copy_in_bulk(parts, bytes, from);
+            } else {
+                self.copy_by_all(parts, bytes, from);
             }
-            return;
         }
-        let (mut part, chunk, step) = (0, 16 * thread, 16 * thread::block_dim_x());
+    }
+
+    /// Waits until all has come. All threads of the block call this, behind a barrier that is behind [`expect`](Self::expect).
+    #[inline(always)]
+    pub fn wait(self) {
+        if HAS_BULK_COPY {
+            self.arrived.wait(0);
+        } else {
+            Self::wait_for_all();
+        }
+    }
+
+    /// The lane's share of tile `number`; behind [`wait`](Self::wait).
+    #[inline(always)]
+    pub fn tile<T: Tile>(self, number: u32, lane: u32) -> T {
+        let bytes = T::BYTES as u32;
+        // SAFETY: the copied tile is whole.
+        unsafe { T::load(self.tiles.slice(number * bytes, bytes), lane) }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    #[inline(always)]
+    unsafe fn copy_in_bulk(self, parts: u32, bytes: u32, from: impl Fn(u32) -> *const u8) {
+        let part = thread::thread_idx_x();
+        if part < parts {
+            let (to, policy) = (self.tiles.address_of(part * bytes), global::CachePolicy::evict_first());
+            // SAFETY: the caller's.
+            unsafe { copy::bulk_policy(to, from(part), bytes, self.arrived, policy) };
+        }
+    }
+
+    /// # Safety
+    /// As [`copy`](Self::copy).
+    #[inline(always)]
+    unsafe fn copy_by_all(self, parts: u32, bytes: u32, from: impl Fn(u32) -> *const u8) {
+        let (mut part, chunk, step) = (0, 16 * thread::thread_idx_x(), 16 * thread::block_dim_x());
         while part < parts {
             let mut at = chunk;
             while at < bytes {
@@ -77,23 +104,65 @@ impl Stage {
         }
     }
 
-    /// Waits until all has come. All threads of the block call this, behind a barrier that is behind [`expect`](Self::expect).
     #[inline(always)]
-    pub fn wait(self) {
-        if HAS_BULK_COPY {
-            self.arrived.wait(0);
-        } else {
-            copy::commit();
-            copy::wait::<0>();
-            thread::sync_threads();
+    fn wait_for_all() {
+        copy::commit();
+        copy::wait::<0>();
+        thread::sync_threads();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda_std::emu::{Buffer, Emulator};
+    use cuda_std::launch::LaunchConfig;
+
+    /// Copies `parts` parts of `bytes` bytes from behind each other, last part first, and stores what came.
+    #[kernel]
+    pub unsafe fn probe(from: *const u8, out: *mut u32, parts: u32, bytes: u32, by_all: u32) {
+        let stage = Stage::at(0, parts * bytes);
+        let part = |p: u32| from.wrapping_add(((parts - 1 - p) * bytes) as usize);
+        // SAFETY: the launch's buffers hold all parts.
+        unsafe {
+            if by_all != 0 {
+                stage.copy_by_all(parts, bytes, part);
+                Stage::wait_for_all();
+            } else {
+                if thread::thread_idx_x() == 0 {
+                    stage.expect(parts * bytes);
+                }
+                thread::sync_threads();
+                stage.copy_in_bulk(parts, bytes, part);
+                stage.arrived.wait(0);
+            }
+            let mut word = thread::thread_idx_x();
+            while word < parts * bytes / 4 {
+                global::store(out.add(word as usize), stage.tiles.cast::<u32>().load(word));
+                word += thread::block_dim_x();
+            }
         }
     }
 
-    /// The lane's share of tile `number`; behind [`wait`](Self::wait).
-    #[inline(always)]
-    pub fn tile<T: Tile>(self, number: u32, lane: u32) -> T {
-        let bytes = T::BYTES as u32;
-        // SAFETY: the copied tile is whole.
-        unsafe { T::load(self.tiles.slice(number * bytes, bytes), lane) }
+    #[test]
+    fn both_ways_bring_every_part_to_its_place() {
+        for (parts, bytes) in [(1, 16), (1, 2304), (3, 48), (8, 4608), (5, 3360)] {
+            let words = parts * bytes / 4;
+            let data: Vec<u8> = (0..words)
+                .flat_map(|w: u32| w.wrapping_mul(0x9e37_79b9).to_le_bytes())
+                .collect();
+            let want: Vec<u32> = data
+                .chunks(bytes as usize)
+                .rev()
+                .flat_map(|part| part.chunks(4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]])))
+                .collect();
+            for by_all in [0, 1] {
+                let (from, out) = (Buffer::from_slice(&data), Buffer::<u32>::poisoned(words as usize));
+                let config = LaunchConfig::new(1, 96).shared(Stage::HEAD + parts * bytes);
+                let emulator = Emulator::with_seed(u64::from(parts));
+                probe::launch(&emulator, config, from.ptr(), out.ptr(), parts, bytes, by_all).unwrap();
+                assert_eq!(out.to_vec(), want, "{parts} parts of {bytes}, by all: {by_all}");
+            }
+        }
     }
 }
