@@ -5,7 +5,7 @@
 //! predictions of the second half are scored: token i + 1 from the logits after token i, for i from n/2 to
 //! n − 2, so that each has at least n/2 tokens of context.
 
-use crate::engine::{Engine, EngineError, Result};
+use crate::engine::{Engine, EngineError, Result, no_number};
 
 /// A perplexity and what it was computed from.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -33,8 +33,8 @@ struct Sum {
 /// one. After each window `each` is given the perplexity so far.
 ///
 /// # Errors
-/// A window of less than 4 tokens or more than the engine's context, less than one window of text, or a
-/// failure of the engine.
+/// A window of less than 4 tokens or more than the engine's context, less than one window of text, logits that are no
+/// numbers, or a failure of the engine.
 pub fn perplexity(
     engine: &mut dyn Engine,
     tokens: &[u32],
@@ -61,7 +61,10 @@ fn check(engine: &dyn Engine, tokens: &[u32], window: usize) -> Result<()> {
             engine.context()
         )
     } else if tokens.len() < window {
-        format!("the text has {} tokens, less than one window of {window}", tokens.len())
+        format!(
+            "the text has {} tokens, less than one window of {window}: take a longer text or smaller windows",
+            tokens.len()
+        )
     } else {
         return Ok(());
     };
@@ -76,6 +79,9 @@ impl Sum {
         engine.logits_of_all(&input, text.len() / 2, &mut |i, logits| {
             if let Some(&next) = text.get(i + 1) {
                 let nll = negative_log_likelihood(logits, next);
+                if !nll.is_finite() {
+                    return Err(no_number());
+                }
                 self.nll += nll;
                 self.squares += nll * nll;
                 self.tokens += 1;
@@ -120,6 +126,7 @@ mod tests {
     /// Gives a token the probability 1/2 if it follows the last one, the rest sharing the other half.
     struct Successor {
         seen: Vec<Vec<u32>>,
+        damaged: bool,
         description: Description,
     }
 
@@ -141,7 +148,7 @@ mod tests {
             self.seen.push(tokens.to_vec());
             for i in from..tokens.len() {
                 let mut logits = [(1.0f32 / 16.0).ln(); VOCAB as usize];
-                logits[((tokens[i] + 1) % VOCAB) as usize] = 0.5f32.ln();
+                logits[((tokens[i] + 1) % VOCAB) as usize] = if self.damaged { f32::NAN } else { 0.5f32.ln() };
                 each(i, &logits)?;
             }
             Ok(())
@@ -171,6 +178,7 @@ mod tests {
         };
         Successor {
             seen: Vec::new(),
+            damaged: false,
             description,
         }
     }
@@ -207,5 +215,15 @@ mod tests {
     fn likelihood_of_wild_logits() {
         assert!((negative_log_likelihood(&[1000.0, 1000.0], 0) - 2f64.ln()).abs() < 1e-7);
         assert!(negative_log_likelihood(&[f32::NAN, 0.0], 0).is_nan());
+    }
+
+    #[test]
+    fn logits_that_are_no_numbers_are_refused() {
+        let mut engine = successor();
+        engine.damaged = true;
+        let error = perplexity(&mut engine, &[0; 8], 8, None, &mut |_| ())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("is a number"), "{error}");
     }
 }

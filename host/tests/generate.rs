@@ -293,14 +293,32 @@ fn an_interrupt_ends_in_order() {
         .expect("stdout is piped")
         .read_exact(&mut first)
         .expect("text comes");
-    let killed = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .expect("kill starts");
-    assert!(killed.success());
+    interrupt(&child);
     let said = Said::from(child.wait_with_output().expect("the binary ends"));
     assert_eq!(said.code, Some(130), "{said:?}");
     assert!(said.err.lines().count() == 1 && said.err.contains("tok/s"), "{said:?}");
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_prompt() {
+    let mut child = sparkinfer(&["generate", "-"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    interrupt(&child);
+    // Its input stays open: only the signal can have ended it.
+    let ended = (0..100).find_map(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        child.try_wait().expect("the child can be asked")
+    });
+    child.kill().expect("the child can be ended");
+    assert!(ended.is_some_and(|status| !status.success()));
+}
+
+fn interrupt(child: &std::process::Child) {
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill starts").success());
 }
 
 #[test]

@@ -44,6 +44,14 @@ fn a_vocabulary_can_be_taken_from_another_file() {
 fn what_cannot_be_made_is_refused() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = path(&folder, "m.gguf");
+    std::fs::copy(tiny_model(), &file).expect("the model can be copied");
+    let here = path(&folder, "./m.gguf");
+    refused(
+        &["synth", "--arch", "small-qwen3", "--vocab", &here, "--out", &file],
+        &["m.gguf", "vocabulary", "--out"],
+    );
+    run_well(&["inspect", &file]);
+    std::fs::remove_file(&file).expect("the copy can be removed");
     refused(
         &["synth", "--arch", "gpt-5", "--out", &file],
         &["'gpt-5'", "qwen3-30b-a3b"],

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use super::distribution::Distribution;
 use super::{AccuracyError, Result};
-use crate::engine;
+use crate::engine::{self, EngineError};
 
 const MAGIC: &[u8; 8] = b"_logits_";
 /// How far below the best logit levels reach.
@@ -143,6 +143,9 @@ fn header(reader: &mut impl Read, bytes: u64) -> std::result::Result<(usize, usi
 fn decode(record: &[u8], vocab_size: usize) -> engine::Result<Distribution> {
     let float = |i: usize| f32::from_le_bytes([record[i], record[i + 1], record[i + 2], record[i + 3]]);
     let (step, least) = (float(0), float(4));
+    if step < 0.0 {
+        return Err(EngineError::Invalid(format!("a step is {step}: the file is damaged")));
+    }
     // Rounding may have taken a little from the widest step.
     let clamped = step >= REACH / LEVELS * (1.0 - 1e-6);
     let log_probability = |level: &[u8]| match u16::from_le_bytes([level[0], level[1]]) {
@@ -150,7 +153,14 @@ fn decode(record: &[u8], vocab_size: usize) -> engine::Result<Distribution> {
         level => step * f32::from(level) + least,
     };
     let levels = record[8..].chunks_exact(2).take(vocab_size);
-    Distribution::bounded(levels.map(log_probability).collect(), least)
+    let log_probabilities: Vec<f32> = levels.map(log_probability).collect();
+    let sum: f64 = log_probabilities.iter().map(|&log_p| f64::from(log_p).exp()).sum();
+    // What is beyond the reach may be missing; rounding adds a thousandth at most.
+    if !(0.5..=1.01).contains(&sum) {
+        let problem = format!("the probabilities behind a token add up to {sum:.3}, not 1: the file is damaged");
+        return Err(EngineError::Invalid(problem));
+    }
+    Distribution::bounded(log_probabilities, least)
 }
 
 fn encode(distribution: &Distribution) -> Vec<u8> {
@@ -264,5 +274,25 @@ mod tests {
         let mut short = good;
         short[8] = 3;
         refused(&short, "windows of 3 tokens");
+    }
+
+    #[test]
+    fn probabilities_that_are_none_are_refused() {
+        let good = write(5, &[0; 5], &[distribution(0, 6), distribution(1, 6)]);
+        let first = HEADER_BYTES as usize + 4 * 5;
+        for (step, least, part) in [
+            (-1.0f32, 0.0f32, "a step is -1"),
+            (1e-4, 50.0, "add up to"),
+            (1e-4, -500.0, "add up to"),
+            (f32::NAN, 0.0, "NaN"),
+            (1e-4, f32::INFINITY, "add up to inf"),
+        ] {
+            let mut bad = good.clone();
+            bad[first..first + 4].copy_from_slice(&step.to_le_bytes());
+            bad[first + 4..first + 8].copy_from_slice(&least.to_le_bytes());
+            let (_folder, opened) = file(&bad);
+            let error = opened.unwrap().distributions(0).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
     }
 }

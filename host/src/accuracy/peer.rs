@@ -67,7 +67,10 @@ impl LlamaPerplexity {
             let line = text.lines().rev().find(|line| !line.trim().is_empty());
             return Err(self.failed(format!("{}: {}", ended.status, line.unwrap_or("no message"))));
         }
-        BaseFile::open(output)
+        if !output.is_file() {
+            return Err(self.failed("wrote no predictions; is it llama-perplexity?".to_owned()));
+        }
+        BaseFile::open(output).map_err(|error| self.failed(error.to_string()))
     }
 
     /// What it says about itself.
@@ -131,7 +134,12 @@ mod tests {
         let error = peer
             .run(Path::new("m"), Path::new("t"), 512, 3, &folder.path().join("none"))
             .unwrap_err();
-        assert!(error.to_string().contains("none"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("wrote no predictions; is it llama-perplexity?"),
+            "{error}"
+        );
         let arguments = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
         let expected = "-m m -f t -ngl 99 -fa on -ctk q8_0 -ctv q8_0 -c 512 --chunks 3 --kl-divergence-base ";
         assert!(arguments.starts_with(expected), "{arguments}");

@@ -33,7 +33,10 @@ impl Window {
     /// A text or a length that leaves no window.
     pub fn cut(text: &[u32], length: usize, most: Option<usize>, bos: Option<u32>) -> Result<Vec<Self>> {
         if length >= 4 && text.len() < length {
-            let problem = format!("the text has {} tokens, less than one window of {length}", text.len());
+            let problem = format!(
+                "the text has {} tokens, less than one window of {length}: take a longer text or smaller windows",
+                text.len()
+            );
             return Err(EngineError::Invalid(problem));
         }
         let pieces = text.chunks_exact(length.max(1)).take(most.unwrap_or(usize::MAX));

@@ -187,6 +187,14 @@ fn check_peer(file: &BaseFile, model: &Model, text: &Text) -> Result<()> {
         file.vocab_size(),
         model.spec.vocab_size
     );
+    let unknown = file
+        .tokens()
+        .iter()
+        .position(|&token| token as usize >= model.spec.vocab_size);
+    if let Some(place) = unknown {
+        let (token, most) = (file.tokens()[place], model.spec.vocab_size);
+        bail!("token {place} of llama.cpp's text is {token}, outside the vocabulary of {most}: its file is damaged");
+    }
     let common = file
         .tokens()
         .iter()

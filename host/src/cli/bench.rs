@@ -152,6 +152,10 @@ impl Arguments {
             repetitions: usize::from(self.reps),
             profile: self.profile,
         };
+        ensure!(
+            !options.prompt_sizes.contains(&0),
+            "a prompt of 0 tokens cannot be read: take sizes of 1 or more for --prompt-sizes"
+        );
         let context = options.context();
         ensure!(
             context <= most,
@@ -227,6 +231,9 @@ mod tests {
             error.starts_with("11 tokens are asked for, but the model is made for 10"),
             "{error}"
         );
+        let empty = ["bench", "--device", "cpu", "--prompt-sizes", "8,0"];
+        let error = parse(&empty).options(100).unwrap_err().to_string();
+        assert!(error.contains("--prompt-sizes"), "{error}");
         let endless = ["bench", "--device", "cpu", "--depth", "18446744073709551615"];
         assert!(parse(&endless).options(100).is_err());
     }

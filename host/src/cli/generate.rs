@@ -145,8 +145,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     if let Err(error) = sampling.check() {
         super::misused(&error.to_string());
     }
-    let interrupted = interrupt::watch()?;
     let prompt = arguments.prompt.source().read()?;
+    // Not before: a read that waits for standard input would not end.
+    let interrupted = interrupt::watch()?;
     let started = Instant::now();
     let bar = LoadBar::start(&arguments.model_name(), arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;

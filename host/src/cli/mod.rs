@@ -98,13 +98,15 @@ fn misused(message: &str) -> ! {
     Cli::command().error(ErrorKind::ValueValidation, message).exit()
 }
 
-/// An error's text without its line breaks: one error, one line.
+/// An error's text without its line breaks: one error, one line. What else would steer a terminal is left out, as it may
+/// come from a file or from another program.
 fn one_line(text: &str) -> String {
     text.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .collect::<Vec<_>>()
         .join("; ")
+        .replace(char::is_control, "")
 }
 
 fn log(verbose: u8) {
@@ -136,5 +138,6 @@ mod tests {
     #[test]
     fn errors_are_one_line() {
         assert_eq!(one_line("a: b\n  c\n\nd"), "a: b; c; d");
+        assert_eq!(one_line("a\u{1b}[31m\0b"), "a[31mb");
     }
 }

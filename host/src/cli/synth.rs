@@ -2,7 +2,7 @@
 
 use super::{Outcome, output};
 use crate::synth::{Mix, Preset, Synth, SynthError, SynthOptions};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use sparkinfer_gguf::Gguf;
@@ -34,6 +34,7 @@ pub struct Arguments {
 
 /// Writes the file.
 pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
+    check_output(&arguments)?;
     let vocabulary = arguments.vocab.as_ref().map(Gguf::open).transpose()?;
     let synth = Synth::new(&SynthOptions {
         preset: Preset::find(&arguments.arch)?,
@@ -50,6 +51,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let path = arguments.out.display();
     output::note(&format_args!("{path}: {bytes} bytes in {seconds:.1} s, {rate:.2} GB/s"));
     Ok(Outcome::Done)
+}
+
+/// Refuses an output that is no place for a model, or that the vocabulary is still read from.
+fn check_output(arguments: &Arguments) -> anyhow::Result<()> {
+    let out = &arguments.out;
+    let place = out.display();
+    ensure!(
+        out.is_file() || out.is_dir() || !out.exists(),
+        "{place}: is not a regular file: give --out another name"
+    );
+    let same = |vocab: &PathBuf| matches!((vocab.canonicalize(), out.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    ensure!(
+        !arguments.vocab.as_ref().is_some_and(same),
+        "{place}: is the file of the vocabulary, too: give --out another name"
+    );
+    Ok(())
 }
 
 /// Writes with a bar; a file that could not be finished is removed.

@@ -24,7 +24,9 @@ pub struct ModelReport {
     pub weight_bytes: u64,
     /// Bytes of weights read to compute one token.
     pub read_per_token_bytes: u64,
-    /// Bytes that a token adds to the f16 key/value cache.
+    /// Type of the key/value cache.
+    pub kv_type: &'static str,
+    /// Bytes that a token adds to the key/value cache.
     pub kv_per_token_bytes: u64,
     /// Bytes of weights and of a cache for the whole context.
     pub full_context_bytes: u64,
@@ -55,6 +57,7 @@ impl ModelReport {
             }),
             weight_bytes: memory.weights,
             read_per_token_bytes: memory.read_per_token,
+            kv_type: kv.name(),
             kv_per_token_bytes: memory.kv_per_token,
             full_context_bytes: memory.weights + memory.kv_per_token * spec.context_length as u64,
         }
@@ -97,7 +100,8 @@ impl Display for ModelReport {
         )?;
         writeln!(
             f,
-            "  key/value cache (f16) {} per token",
+            "  key/value cache ({}) {} per token",
+            self.kv_type,
             bytes(self.kv_per_token_bytes)
         )?;
         writeln!(
@@ -120,6 +124,9 @@ mod tests {
         assert_eq!(report.experts, Some(Experts { count: 16, used: 4 }));
         // 4 layers, keys and values, 2 heads of 128 values of 2 bytes.
         assert_eq!(report.kv_per_token_bytes, 4 * 2 * 2 * 128 * 2);
+        assert!(report.to_string().contains("key/value cache (f16) "), "{report}");
+        let small = ModelReport::new(&ModelSpec::from_gguf(&gguf).unwrap(), KvType::Q8_0);
+        assert!(small.to_string().contains("key/value cache (q8_0) "), "{small}");
         assert!(report.read_per_token_bytes < report.weight_bytes / 2);
         assert_eq!(
             report.full_context_bytes,

@@ -203,7 +203,9 @@ impl ModelSpec {
 
     /// The model as people are told: its name and its architecture.
     pub fn title(&self) -> String {
-        format!("{} ({})", self.name.as_deref().unwrap_or("unnamed"), self.architecture)
+        let name = self.name.as_deref().unwrap_or("unnamed");
+        let printable: String = name.chars().filter(|c| !c.is_control()).collect();
+        format!("{printable} ({})", self.architecture)
     }
 
     /// Every attention part, in the order of the layers: each has its own cache.

@@ -73,7 +73,12 @@ impl SampleOptions {
                 Err(OptionError { name, value, limits })
             }
         };
-        check("temperature", self.temperature, self.temperature >= 0.0, "0 or more")?;
+        check(
+            "temperature",
+            self.temperature,
+            self.temperature >= 0.0,
+            "0 or more, and finite",
+        )?;
         check(
             "top-p",
             self.top_p,
@@ -90,7 +95,7 @@ impl SampleOptions {
             "repeat-penalty",
             self.repeat_penalty,
             self.repeat_penalty > 0.0,
-            "above 0",
+            "above 0, and finite",
         )
     }
 }
