@@ -22,6 +22,7 @@ fn decode(criterion: &mut Criterion) {
             device,
             context: 3 * TOKENS,
             threads: None,
+            sequences: 1,
             exact: false,
             kv: None,
         };

@@ -4,6 +4,7 @@
 //! [`Engine::decode`] extend. Others wait meanwhile ([`Engine::fork`], [`Engine::switch`]). An engine knows token ids
 //! only; text, JSON and stop strings live above it.
 
+pub(crate) mod many;
 mod sequence;
 
 use std::ops::ControlFlow;
@@ -122,6 +123,30 @@ pub trait Engine {
     /// A sequence of another engine.
     fn switch(&mut self, _to: Sequence) -> Result<Sequence> {
         Err(EngineError::Invalid("this engine has one sequence only".into()))
+    }
+
+    /// Appends `tokens[i]` to `sequences[i]` (of those that wait: [`Engine::fork`], [`Engine::switch`]), each for itself,
+    /// and puts the likeliest next token in its place. Engines that can take all in one step; then a sequence's tokens
+    /// depend neither on the other sequences nor on their number, but may differ from [`Engine::decode`]'s by rounding.
+    ///
+    /// # Errors
+    /// As [`Engine::prefill`] for any of them, a sequence of another engine, or not as many tokens as sequences. An
+    /// engine that takes one after the other may have appended some.
+    fn next_of_many(&mut self, sequences: &mut [Sequence], tokens: &mut [u32]) -> Result<()> {
+        many::next_one_by_one(self, sequences, tokens)
+    }
+
+    /// As [`Engine::next_of_many`], but calls `each(i, logits)` with the logits behind each token, in order.
+    ///
+    /// # Errors
+    /// As [`Engine::next_of_many`], and whatever `each` returns.
+    fn logits_of_many(
+        &mut self,
+        sequences: &mut [Sequence],
+        tokens: &[u32],
+        each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
+    ) -> Result<()> {
+        many::logits_one_by_one(self, sequences, tokens, each)
     }
 
     /// Number of cached tokens.

@@ -60,8 +60,10 @@ pub fn gguf(path: Option<&Path>) -> Result<Gguf, LoadError> {
 pub struct EngineOptions {
     /// Where.
     pub device: DeviceChoice,
-    /// Room for tokens.
+    /// Room for tokens, in each sequence.
     pub context: usize,
+    /// Sequences that there is room for on a GPU, which takes all of them in one step where it can.
+    pub sequences: usize,
     /// Threads of the CPU engine; one per core if not given.
     pub threads: Option<usize>,
     /// Whether to compute in f32 with dequantised weights: slow, the reference.
@@ -75,6 +77,7 @@ impl EngineOptions {
     pub fn gpu(&self) -> GpuOptions {
         GpuOptions {
             context: self.context,
+            sequences: self.sequences,
             kv: self.kv.unwrap_or_default(),
             arithmetic: if self.exact {
                 Arithmetic::Reference
@@ -237,6 +240,7 @@ mod tests {
     const OPTIONS: EngineOptions = EngineOptions {
         device: DeviceChoice::Auto,
         context: 16,
+        sequences: 1,
         threads: Some(1),
         exact: false,
         kv: None,

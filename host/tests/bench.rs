@@ -9,11 +9,17 @@ fn bench_measures_prints_and_writes() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = |name: &str| folder.path().join(name).to_str().expect("the path is UTF-8").to_owned();
     let (json, plot) = (path("out.json"), path("out.svg"));
-    let words = "bench --device cpu --threads 1 --depth 0,8 -n 2 --prompt-sizes 8 --reps 1 --quiet";
+    let words = "bench --device cpu --threads 1 --depth 0,8 -n 2 --prompt-sizes 8 --sequences 1,2 --reps 1 --quiet";
     let mut words: Vec<&str> = words.split(' ').collect();
     words.extend(["--json", &json, "--plot", &plot]);
     let said = run_well(&words);
-    for part in ["memory read at", "depth", "of limit", "prompt, tokens a second:"] {
+    for part in [
+        "memory read at",
+        "depth",
+        "of limit",
+        "prompt, tokens a second:",
+        "sequences",
+    ] {
         assert!(said.out.contains(part), "{part} is missing in {}", said.out);
     }
     assert_eq!(said.err, "");
@@ -21,6 +27,7 @@ fn bench_measures_prints_and_writes() {
     let report: serde_json::Value = serde_json::from_str(&read(json)).expect("it is JSON");
     assert_eq!(report["decode"][1]["depth"], 8);
     assert_eq!(report["model"]["sha256"][0].as_str().map(str::len), Some(64));
+    assert_eq!(report["together"][1]["sequences"], 2);
     assert!(report["decode"][0]["limit"]["streaming_ms"].as_f64() > Some(0.0));
     assert!(read(plot).starts_with("<svg"));
 }

@@ -66,6 +66,36 @@ fn streamed_text_is_the_text_of_the_json() {
 }
 
 #[test]
+fn texts_at_once_are_those_of_their_seeds() {
+    let sampled = [
+        "--prompt",
+        POINT,
+        "-n",
+        "8",
+        "--temp",
+        "1.5",
+        "--ignore-eos",
+        "--device",
+        "cpu",
+    ];
+    let all = answer(&[&sampled[..], &["--parallel", "3", "--seed", "7"]].concat());
+    for (one, seed) in all["texts"]
+        .as_array()
+        .expect("there are texts")
+        .iter()
+        .zip(["7", "8", "9"])
+    {
+        let alone = answer(&[&sampled[..], &["--seed", seed]].concat());
+        assert_eq!(one["output_ids"], alone["output_ids"], "seed {seed}");
+    }
+    assert_eq!(all["timings"]["generated_tokens"], 24);
+    let printed = run_well(&["generate", "--prompt", POINT, "-n", "4", "--parallel", "2"]);
+    let texts: Vec<&str> = printed.out.split("--- seed ").skip(1).map(|text| &text[2..]).collect();
+    assert_eq!((texts.len(), texts[0].trim()), (2, texts[1].trim()));
+    assert!(printed.err.contains("generated 8 tokens"), "{}", printed.err);
+}
+
+#[test]
 fn json_has_ids_text_and_timings() {
     let answer = answer(&["-n", "4"]);
     assert_eq!(answer["output_ids"].as_array().map(Vec::len), Some(4));

@@ -1,7 +1,8 @@
 //! Whole models on a device against the CPU's f32 reference: small synthetic ones of every architecture and many types.
 //!
 //! Each is run token by token over more than a page of the cache, in both arithmetics of the GPU engine; then the
-//! tokens that the device chooses by itself are compared with those chosen on the host from the same engine's logits.
+//! tokens that the device chooses by itself are compared with those chosen on the host from the same engine's logits, and
+//! steps of several sequences with steps of each.
 
 use anyhow::{Context, Result, ensure};
 use sparkinfer::cpu::{CpuEngine, CpuOptions};
@@ -102,6 +103,7 @@ pub fn run<B: Backend>(case: &ModelCase, backend: B) -> Result<String> {
     let context = case.tokens.max(case.generated + 3);
     let options = GpuOptions {
         context,
+        sequences: TEXTS.len(),
         kv: case.kv,
         arithmetic: case.arithmetic,
     };
@@ -125,6 +127,7 @@ pub fn run<B: Backend>(case: &ModelCase, backend: B) -> Result<String> {
         errors[wrong[0]]
     );
     same_tokens(&mut gpu, case.generated)?;
+    same_together(&mut gpu)?;
     let mut sorted = errors;
     sorted.sort_by(f32::total_cmp);
     Ok(format!(
@@ -181,6 +184,40 @@ fn same_tokens(engine: &mut dyn Engine, count: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Three beginnings of texts.
+const TEXTS: [[u32; 3]; 3] = [[3, 1, 4], [1, 5, 9], [2, 6, 5]];
+
+/// In steps of several sequences each gets the logits that it gets alone in such steps, bit for bit.
+fn same_together(engine: &mut dyn Engine) -> Result<()> {
+    let all = together(engine, &TEXTS).context("several sequences")?;
+    for (text, logits) in TEXTS.iter().zip(&all) {
+        let alone = together(engine, std::slice::from_ref(text)).context("one sequence")?;
+        ensure!(alone[0] == *logits, "the text of {text:?} notices the others");
+    }
+    Ok(())
+}
+
+/// The logits behind four steps of all of `texts`, each of which reads its own beginning first.
+fn together(engine: &mut dyn Engine, texts: &[[u32; 3]]) -> Result<Vec<Vec<f32>>> {
+    let mut sequences = Vec::new();
+    for text in texts {
+        engine.reset();
+        engine.prefill(text)?;
+        sequences.push(engine.fork(text.len())?);
+    }
+    engine.reset();
+    let mut all = Vec::new();
+    for step in 0..4 {
+        all.clear();
+        let tokens: Vec<u32> = texts.iter().map(|text| text[step % 3] + step as u32).collect();
+        engine.logits_of_many(&mut sequences, &tokens, &mut |_, logits| {
+            all.push(logits.to_vec());
+            Ok(())
+        })?;
+    }
+    Ok(all)
 }
 
 /// The tokens behind a short prompt, chosen on the host or as the engine does it.

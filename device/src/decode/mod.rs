@@ -23,6 +23,7 @@
 
 pub mod advance;
 pub mod attention;
+pub mod best;
 pub mod choices;
 pub mod columns;
 pub mod down;

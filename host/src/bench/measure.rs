@@ -82,7 +82,7 @@ impl Run<'_> {
     }
 
     /// Our rate and the peer's, in turns; our first one does not count, and the peer warms itself up.
-    fn interleaved(
+    pub(super) fn interleaved(
         &mut self,
         mut ours: impl FnMut(&mut dyn Engine) -> Result<f64>,
         mut theirs: impl FnMut(&mut dyn Peer) -> Result<f64>,

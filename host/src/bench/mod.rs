@@ -10,6 +10,7 @@ mod peer;
 mod plot;
 mod spread;
 mod text;
+mod together;
 
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
@@ -25,6 +26,7 @@ pub use machine::{Commit, GpuState, Machine, sha256};
 pub use peer::{LlamaBench, Peer, PeerFacts, library_path};
 pub use plot::svg;
 pub use spread::Spread;
+pub use together::TogetherRow;
 
 /// The result of a measurement.
 pub type Result<T> = std::result::Result<T, BenchError>;
@@ -57,6 +59,8 @@ pub struct BenchOptions {
     pub tokens: usize,
     /// Lengths of prompts to read.
     pub prompt_sizes: Vec<usize>,
+    /// Numbers of sequences to decode together.
+    pub sequences: Vec<usize>,
     /// Measurements of each, besides the warm-up.
     pub repetitions: usize,
     /// Whether to time each stage of a step.
@@ -72,7 +76,17 @@ impl BenchOptions {
             .max()
             .map_or(0, |depth| depth.saturating_add(self.tokens + 2));
         let longest = self.prompt_sizes.iter().max().copied().unwrap_or(0);
-        deepest.max(longest).max(1)
+        let together = self
+            .sequences
+            .iter()
+            .max()
+            .map_or(0, |_| together::PROMPT + self.tokens + 1);
+        deepest.max(longest).max(together).max(1)
+    }
+
+    /// Room for sequences that the engine needs.
+    pub fn most_sequences(&self) -> usize {
+        self.sequences.iter().max().copied().unwrap_or(1).max(1)
     }
 }
 
@@ -97,6 +111,8 @@ pub struct Report {
     pub decode: Vec<DecodeRow>,
     /// Prompt rates.
     pub prompt: Vec<PromptRow>,
+    /// Rates of several sequences together.
+    pub together: Vec<TogetherRow>,
     /// Times of the stages of a step.
     pub profiles: Vec<ProfileAt>,
 }
@@ -214,6 +230,10 @@ pub fn run(
     for (count, what) in [
         (options.tokens, "the number of tokens"),
         (options.repetitions, "the number of repetitions"),
+        (
+            options.sequences.iter().min().copied().unwrap_or(1),
+            "the number of sequences",
+        ),
     ] {
         if count == 0 {
             return Err(BenchError::Nothing(what));
@@ -231,6 +251,7 @@ pub fn run(
         note,
     };
     let prompts = run.prompts()?;
+    let together = run.together()?;
     let (decode, profiles) = run.decode(read_bandwidth)?;
     Ok(Report {
         model: ModelFacts {
@@ -247,6 +268,7 @@ pub fn run(
         prompt_text: prompt.description.clone(),
         decode,
         prompt: prompts,
+        together,
         profiles,
     })
 }

@@ -1,4 +1,4 @@
-//! llama.cpp's `llama-bench`, run live beside our own measurements.
+//! llama.cpp's `llama-bench`, run live beside our own measurements, and `llama-batched-bench`, which lies beside it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,13 @@ pub trait Peer {
     /// # Errors
     /// As [`Peer::decode`].
     fn prompt(&mut self, tokens: usize) -> Result<f64>;
+
+    /// Tokens a second of all of `sequences` sequences that decode `tokens` tokens each, in steps of all of them, behind
+    /// `prompt` tokens of their own.
+    ///
+    /// # Errors
+    /// As [`Peer::decode`].
+    fn together(&mut self, sequences: usize, prompt: usize, tokens: usize) -> Result<f64>;
 
     /// What it says about itself; none before its first run.
     fn facts(&self) -> Option<PeerFacts>;
@@ -102,21 +109,40 @@ impl LlamaBench {
             command.args([*flag, &size.to_string()]);
         }
         command.args(["-r", "1", "-o", "json"]);
-        command.env("LD_LIBRARY_PATH", library_path(&self.binary));
-        let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stderr);
-            let line = text
-                .lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or("no message");
-            return Err(self.failed(&format!("{}: {line}", output.status)));
-        }
-        let run = parse(&output.stdout, sizes).map_err(|problem| self.failed(&problem))?;
+        let run = parse(&self.output(command)?, sizes).map_err(|problem| self.failed(&problem))?;
         let rate = run.samples_ts[0];
         self.facts = Some(self.facts_of(run));
         Ok(rate)
+    }
+
+    /// Runs `llama-batched-bench` once for these sizes: prompt, generated tokens, sequences.
+    fn run_together(&self, sizes: [usize; 3]) -> Result<f64> {
+        let [prompt, tokens, sequences] = sizes;
+        let mut command = Command::new(self.binary.with_file_name("llama-batched-bench"));
+        command.arg("-m").arg(&self.model).args(&self.arguments);
+        let room = sequences * (prompt + tokens);
+        for (flag, size) in ["-npp", "-ntg", "-npl", "-c"]
+            .iter()
+            .zip([prompt, tokens, sequences, room])
+        {
+            command.args([*flag, &size.to_string()]);
+        }
+        command.args(["--output-format", "jsonl"]);
+        parse_together(&self.output(command)?, sizes).map_err(|problem| self.failed(&problem))
+    }
+
+    /// What a program that ends well writes.
+    fn output(&self, mut command: Command) -> Result<Vec<u8>> {
+        command.env("LD_LIBRARY_PATH", library_path(&self.binary));
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = |error: std::io::Error| self.failed(&format!("{program}: {error}"));
+        let output = command.output().map_err(failed)?;
+        if output.status.success() {
+            return Ok(output.stdout);
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        let line = text.lines().rev().find(|line| !line.trim().is_empty());
+        Err(self.failed(&format!("{}: {}", output.status, line.unwrap_or("no message"))))
     }
 
     fn failed(&self, problem: &str) -> BenchError {
@@ -169,6 +195,37 @@ fn parse(output: &[u8], sizes: [usize; 3]) -> std::result::Result<Run, String> {
     }
 }
 
+/// One result of `llama-batched-bench`, with the fields that are checked or kept.
+#[derive(Deserialize)]
+struct Together {
+    pp: usize,
+    tg: usize,
+    pl: usize,
+    speed_tg: f64,
+}
+
+/// The only result among the lines of a run, which must be of the sizes asked for.
+fn parse_together(output: &[u8], sizes: [usize; 3]) -> std::result::Result<f64, String> {
+    let text = String::from_utf8_lossy(output);
+    let mut lines = text.lines().filter(|line| line.starts_with('{'));
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return Err("it did not give exactly one result".to_owned());
+    };
+    let run: Together =
+        serde_json::from_str(line).map_err(|error| format!("its output is not the expected JSON: {error}"))?;
+    let found = [run.pp, run.tg, run.pl];
+    if found != sizes {
+        return Err(format!(
+            "it measured prompt, tokens, sequences {found:?} instead of {sizes:?}"
+        ));
+    }
+    if run.speed_tg.is_finite() && run.speed_tg > 0.0 {
+        Ok(run.speed_tg)
+    } else {
+        Err(format!("its rate is {}, not a positive number", run.speed_tg))
+    }
+}
+
 impl Peer for LlamaBench {
     fn decode(&mut self, depth: usize, tokens: usize) -> Result<f64> {
         self.run([0, tokens, depth])
@@ -176,6 +233,10 @@ impl Peer for LlamaBench {
 
     fn prompt(&mut self, tokens: usize) -> Result<f64> {
         self.run([tokens, 0, 0])
+    }
+
+    fn together(&mut self, sequences: usize, prompt: usize, tokens: usize) -> Result<f64> {
+        self.run_together([prompt, tokens, sequences])
     }
 
     fn facts(&self) -> Option<PeerFacts> {
@@ -224,6 +285,30 @@ mod tests {
         );
         let facts = peer.facts().unwrap();
         assert_eq!((facts.build.as_str(), facts.device.as_str()), ("7 (abc)", "a GPU"));
+    }
+
+    #[test]
+    fn several_sequences_are_measured_by_the_program_beside_it() {
+        let (folder, mut peer) = program("", 1);
+        let line =
+            r#"{"n_kv_max": 544, "pp": 16, "tg": 128, "pl": 4, "t_tg": 0.78, "speed_tg": 655.5, "speed": 700.0}"#;
+        let script = format!("#!/bin/sh\ncat <<'END'\nmain: n_kv_max = 544\n\n{line}\n\nEND\n");
+        write_program(&folder.path().join("llama-batched-bench"), &script);
+        assert_eq!(peer.together(4, 16, 128).unwrap(), 655.5);
+        assert!(
+            peer.together(2, 16, 128)
+                .unwrap_err()
+                .to_string()
+                .contains("instead of [16, 128, 2]")
+        );
+        assert!(parse_together(b"", [1, 1, 1]).is_err());
+        std::fs::remove_file(folder.path().join("llama-batched-bench")).unwrap();
+        assert!(
+            peer.together(4, 16, 128)
+                .unwrap_err()
+                .to_string()
+                .contains("llama-batched-bench")
+        );
     }
 
     #[test]

@@ -16,6 +16,10 @@ impl Peer for Steady {
         self.0 += 1;
         Ok(4.0)
     }
+    fn together(&mut self, sequences: usize, _: usize, _: usize) -> Result<f64> {
+        self.0 += 1;
+        Ok(sequences as f64)
+    }
     fn facts(&self) -> Option<PeerFacts> {
         let text = |text: &str| text.to_owned();
         Some(PeerFacts {
@@ -32,6 +36,7 @@ fn options() -> BenchOptions {
         depths: vec![20, 0, 20],
         tokens: 3,
         prompt_sizes: vec![16],
+        sequences: vec![2],
         repetitions: 2,
         profile: true,
     }
@@ -44,6 +49,7 @@ fn measured(options: &BenchOptions, peer: &mut Steady) -> Result<Report> {
         device: DeviceChoice::Cpu,
         context,
         threads: Some(1),
+        sequences: options.most_sequences(),
         exact: false,
         kv: None,
     };
@@ -57,7 +63,7 @@ fn everything_asked_for_is_measured() {
     let mut peer = Steady(0);
     let report = measured(&options(), &mut peer).unwrap();
     assert_eq!(report.decode.iter().map(|row| row.depth).collect::<Vec<_>>(), [0, 20]);
-    assert_eq!(peer.0, 6, "two runs a setting");
+    assert_eq!(peer.0, 8, "two runs a setting");
     for row in &report.decode {
         assert_eq!(row.ours.samples.len(), 2);
         let milliseconds = 1e3 / row.ours.median;
@@ -67,6 +73,9 @@ fn everything_asked_for_is_measured() {
     }
     assert_eq!(report.decode[0].peer.as_ref().unwrap().median, 2.0);
     assert!(report.prompt[0].ours.median > 0.0 && report.profiles.is_empty());
+    let together = &report.together[0];
+    assert_eq!((together.sequences, together.peer.as_ref().unwrap().median), (2, 2.0));
+    assert!(together.ours.samples.len() == 2 && together.ours.least > 0.0);
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["decode"][1]["ours"]["samples"].as_array().map(Vec::len), Some(2));
     let text = report.to_string();
@@ -75,6 +84,7 @@ fn everything_asked_for_is_measured() {
         "\ndepth ",
         "of limit",
         "\nprompt, tokens a second:",
+        "\nsequences ",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
@@ -87,6 +97,10 @@ fn everything_asked_for_is_measured() {
 fn nothing_to_measure_is_an_error() {
     for options in [
         BenchOptions { tokens: 0, ..options() },
+        BenchOptions {
+            sequences: vec![2, 0],
+            ..options()
+        },
         BenchOptions {
             repetitions: 0,
             ..options()

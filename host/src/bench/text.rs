@@ -37,6 +37,7 @@ impl fmt::Display for Report {
         }
         self.decode_table(f)?;
         self.prompt_table(f)?;
+        self.together_table(f)?;
         self.profiles
             .iter()
             .try_for_each(|profile| self.profile_table(f, profile))
@@ -90,6 +91,25 @@ impl Report {
         }
         for row in &self.prompt {
             let mut cells = vec![row.tokens.to_string(), row.ours.to_string()];
+            if let Some(peer) = &row.peer {
+                cells.extend([peer.to_string(), format!("{:.2}", row.ours.median / peer.median)]);
+            }
+            table.row(cells);
+        }
+        table.fmt(f)
+    }
+
+    fn together_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.together.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nseveral sequences together, tokens a second of all:")?;
+        let mut table = Table::new(["sequences", "sparkinfer"]);
+        if self.peer.is_some() {
+            table.head([self.peer_name(), "ratio"]);
+        }
+        for row in &self.together {
+            let mut cells = vec![row.sequences.to_string(), row.ours.to_string()];
             if let Some(peer) = &row.peer {
                 cells.extend([peer.to_string(), format!("{:.2}", row.ours.median / peer.median)]);
             }

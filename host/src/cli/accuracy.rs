@@ -283,6 +283,7 @@ impl Arguments {
                 device: self.device,
                 context,
                 threads: self.threads.map(usize::from),
+                sequences: 1,
                 exact: self.f32,
                 kv,
             };

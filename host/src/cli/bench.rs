@@ -38,13 +38,16 @@ pub struct Arguments {
     /// Lengths of prompts to read; none for no prompts [default: 128,512,2048 on a GPU, 128 on the CPU]
     #[arg(long, value_name = "N,…", value_delimiter = ',', num_args = 0..)]
     prompt_sizes: Option<Vec<usize>>,
+    /// Numbers of sequences to decode together in each step
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = value_parser!(u8).range(1..))]
+    sequences: Vec<u8>,
     /// Measurements of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u16).range(1..))]
     reps: u16,
     /// Fill the cache with this text, over and over, instead of tokens from all over the vocabulary
     #[arg(long, value_name = "PATH")]
     real_prompt: Option<PathBuf>,
-    /// llama.cpp's llama-bench, to be run on the same file in turns
+    /// llama.cpp's llama-bench, to be run on the same file in turns; for --sequences llama-batched-bench beside it
     #[arg(long, value_name = "PATH", requires = "model")]
     peer: Option<PathBuf>,
     /// Steps that a GPU takes in one recording
@@ -98,6 +101,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         device: arguments.device,
         context: options.context(),
         threads: arguments.threads.map(usize::from),
+        sequences: options.most_sequences(),
         exact: false,
         kv: arguments.cache.kv_type,
     };
@@ -149,6 +153,7 @@ impl Arguments {
             depths: depths.unwrap_or_else(|| fitting(defaults.depths, tokens + 2)),
             tokens,
             prompt_sizes: prompt_sizes.unwrap_or_else(|| fitting(defaults.prompt_sizes, 0)),
+            sequences: self.sequences.iter().map(|&count| usize::from(count)).collect(),
             repetitions: usize::from(self.reps),
             profile: self.profile,
         };

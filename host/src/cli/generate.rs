@@ -1,5 +1,7 @@
 //! `sparkinfer generate`: text after a prompt.
 
+mod many;
+
 use super::cache::CacheArguments;
 use super::progress::LoadBar;
 use super::{Outcome, interrupt, output};
@@ -36,6 +38,9 @@ pub struct Arguments {
     ctx: Option<u32>,
     #[command(flatten)]
     sampling: SamplingArguments,
+    /// Generate this many texts at once, the i-th with seed + i; they are printed when all have ended
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u8).range(1..=64))]
+    parallel: u8,
     /// End the text before this string; may be given several times
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
@@ -155,6 +160,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
     let mut engine = arguments.engine(&model, &request, &mut |done, all| bar.set(done, all))?;
     drop(bar);
     let load_seconds = started.elapsed().as_secs_f64();
+    if arguments.parallel > 1 {
+        return many::run(&arguments, engine.as_mut(), &model, &request, interrupted, load_seconds);
+    }
     let mut text = TokenText::new(&model.tokenizer);
     let mut sink = |piece: &str| if arguments.json { Ok(()) } else { stream(piece) };
     let mut generation = generate(engine.as_mut(), &mut text, &request, interrupted, &mut sink)?;
@@ -217,6 +225,7 @@ impl Arguments {
             device: self.device,
             context,
             threads,
+            sequences: usize::from(self.parallel),
             exact: false,
             kv: self.cache.kv_type,
         };
@@ -324,6 +333,15 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn texts_together_have_a_limit() {
+        assert_eq!(
+            (parse("").unwrap().parallel, parse("--parallel 8").unwrap().parallel),
+            (1, 8)
+        );
+        assert!(parse("--parallel 0").is_err() && parse("--parallel 65").is_err());
     }
 
     #[test]

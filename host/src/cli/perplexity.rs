@@ -116,6 +116,7 @@ impl Arguments {
             device: self.device,
             context: self.ctx as usize,
             threads: self.threads.map(usize::from),
+            sequences: 1,
             exact: self.f32,
             kv: self.cache.kv_type,
         }

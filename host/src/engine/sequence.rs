@@ -7,6 +7,13 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub struct Sequence(Arc<()>);
 
+impl Sequence {
+    /// Another handle of the same sequence, for as long as this one is borrowed by what keeps it.
+    pub(super) fn alias(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
 /// The waiting sequences of an engine, each with its state.
 #[derive(Debug)]
 pub(crate) struct Waiting<T>(Vec<(Weak<()>, T)>);
@@ -29,6 +36,22 @@ impl<T> Waiting<T> {
         let own = Arc::downgrade(&sequence.0);
         let index = self.0.iter().position(|(handle, _)| handle.ptr_eq(&own))?;
         Some(self.0.swap_remove(index).1)
+    }
+
+    /// The state of `sequence`, which goes on waiting; none for one of another engine.
+    pub(crate) fn get(&self, sequence: &Sequence) -> Option<&T> {
+        let own = Arc::downgrade(&sequence.0);
+        self.0
+            .iter()
+            .find(|(handle, _)| handle.ptr_eq(&own))
+            .map(|(_, state)| state)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, sequence: &Sequence) -> Option<&mut T> {
+        let own = Arc::downgrade(&sequence.0);
+        let found = self.0.iter_mut().find(|(handle, _)| handle.ptr_eq(&own));
+        found.map(|(_, state)| state)
     }
 
     /// The states of the sequences whose handles are gone.

@@ -1,6 +1,7 @@
 //! From a prompt's tokens to streamed text: the loop between an engine, a tokenizer and whoever reads the text.
 
 pub mod context;
+mod many;
 pub mod prompt;
 pub mod stats;
 pub mod stop;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use stop::StopMatcher;
 
+pub use many::generate_many;
 pub use text::TokenText;
 
 /// Tokens of the prompt between two looks at the interrupt flag.

@@ -18,8 +18,10 @@ pub const RING_LENGTH: u32 = 64;
 pub struct CacheRoom {
     /// How keys and values are stored.
     pub format: KvFormat,
-    /// Tokens.
+    /// Tokens of a sequence.
     pub context: usize,
+    /// Sequences.
+    pub sequences: usize,
 }
 
 /// Sizes that the buffers follow from.

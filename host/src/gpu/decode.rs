@@ -253,7 +253,7 @@ pub fn buffer_sizes(
         layers: model.layers.len(),
         format,
         page_bytes: most(&|a, _| page_bytes(format, a) as usize),
-        pages: pages_for(room.context),
+        pages: room.sequences * pages_for(room.context),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The engine: sequences on one device, the steps of the current one recorded once and replayed.
 
 mod ahead;
+mod many;
 mod sequences;
 
 use std::ops::ControlFlow;
@@ -12,6 +13,7 @@ use sparkinfer_device::prefill::append::Chunk;
 use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
+use super::batch::Batch;
 use super::buffers::{Buffers, RING_LENGTH};
 use super::decode::DecodePlan;
 use super::pages::{PagePool, PagedSequence};
@@ -44,6 +46,8 @@ pub struct GpuEngine<B: Backend> {
     steps_recorded: usize,
     head: B::Recording,
     prompt: Option<Prompt>,
+    /// Steps of several sequences; none where they go one after the other.
+    batch: Option<Batch<B::Recording>>,
     buffers: Buffers,
     sampler: DeviceSampler,
     _weights: Box<dyn Memory>,
@@ -98,6 +102,7 @@ impl<B: Backend> GpuEngine<B> {
         let step = Recorded::new(&backend, &greedy_step(&plan), STEPS_RECORDED)?;
         let head = backend.record(&[plan.ready.launches(), plan.head.launches()].concat())?;
         let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
+        let batch = layout.batch(&backend, spec, weights.address(), &buffers)?;
         let sampler = DeviceSampler::allocate(&backend, spec.vocab_size)?;
         Ok(Self {
             description: Description {
@@ -115,6 +120,7 @@ impl<B: Backend> GpuEngine<B> {
             steps_recorded: STEPS_RECORDED,
             head,
             prompt,
+            batch,
             buffers,
             sampler,
             _weights: weights,
@@ -295,6 +301,14 @@ impl<B: Backend> Engine for GpuEngine<B> {
 
     fn switch(&mut self, to: Sequence) -> engine::Result<Sequence> {
         self.switch_to(&to)
+    }
+
+    fn next_of_many(&mut self, sequences: &mut [Sequence], tokens: &mut [u32]) -> engine::Result<()> {
+        self.next_tokens(sequences, tokens)
+    }
+
+    fn logits_of_many(&mut self, sequences: &mut [Sequence], tokens: &[u32], each: Each<'_>) -> engine::Result<()> {
+        self.logits_of_rows(sequences, tokens, each)
     }
 
     fn position(&self) -> usize {

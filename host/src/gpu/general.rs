@@ -247,7 +247,7 @@ impl GeneralModel {
             layers: spec.attentions().count(),
             format,
             page_bytes: most(&|a| page_bytes(format, a) as usize),
-            pages: pages_for(room.context),
+            pages: room.sequences * pages_for(room.context),
         }
     }
 

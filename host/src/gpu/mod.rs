@@ -8,11 +8,12 @@
 //! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too. Prompts of fused
 //! models go through [`prefill`], many tokens at a time.
 //!
-//! A step's end is a plan's too: the highest logit, or the device's sampler where the settings ask for it.
+//! [`batch`] is the step of several sequences at once. A step's end is a plan's too: the highest logit, or the device's sampler where the settings ask for it.
 //!
 //! [`emulated`] runs the same plans on the host, [`cuda`] on an NVIDIA GPU.
 
 pub mod backend;
+pub mod batch;
 pub mod buffers;
 pub mod cuda;
 pub mod decode;

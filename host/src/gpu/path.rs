@@ -1,6 +1,7 @@
 //! Which kernels compute a model: the fused ones where they take it, else the general ones.
 
 use super::backend::{Backend, Result};
+use super::batch::{Batch, BatchSizes};
 use super::buffers::{BufferSizes, Buffers, CacheRoom};
 use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::general::{GeneralModel, GeneralParts};
@@ -26,8 +27,10 @@ pub enum Arithmetic {
 /// How a model is put on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuOptions {
-    /// Room for this many tokens.
+    /// Room for this many tokens in a sequence.
     pub context: usize,
+    /// Sequences that there is room for, and that a step takes at once where the kernels allow it.
+    pub sequences: usize,
     /// Type of the key/value cache; f32 is not one of the GPU's.
     pub kv: KvType,
     /// How it is computed.
@@ -39,6 +42,7 @@ impl GpuOptions {
     pub fn practical(context: usize) -> Self {
         Self {
             context,
+            sequences: 1,
             kv: KvType::F16,
             arithmetic: Arithmetic::Practical,
         }
@@ -81,6 +85,8 @@ pub struct Layout {
     pub sizes: BufferSizes,
     /// Sizes of the memory of a prompt's chunk, where prompts go through the kernels for them.
     prompt: Option<PromptSizes>,
+    /// Sizes of the memory of a step of several sequences, where the kernels take one.
+    batch: Option<BatchSizes>,
     model: Described,
 }
 
@@ -93,6 +99,7 @@ impl Layout {
         let room = CacheRoom {
             format: options.format()?,
             context: options.context,
+            sequences: options.sequences.max(1),
         };
         let exact = options.arithmetic == Arithmetic::Reference;
         if !exact {
@@ -104,12 +111,12 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = GeneralModel::describe(spec, exact, &mut map);
         let sizes = model.buffer_sizes(spec, room, multiprocessors);
-        let (prompt, model) = (None, Described::General(Box::new(model)));
         Self {
             map,
             sizes,
-            prompt,
-            model,
+            prompt: None,
+            batch: None,
+            model: Described::General(Box::new(model)),
         }
         .checked(spec, multiprocessors)
     }
@@ -118,12 +125,14 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
         let sizes = buffer_sizes(spec, &model, room, multiprocessors)?;
-        let prompt = prefill::sizes(spec, &model, room.context);
+        let prompt = prefill::sizes(spec, &model, room.context.max(room.sequences));
+        let batch = BatchSizes::new(spec, &model, &sizes, room.sequences).filter(|_| prompt.is_some());
         let model = Described::Fused(Box::new(model));
         Self {
             map,
             sizes,
             prompt,
+            batch,
             model,
         }
         .checked(spec, multiprocessors)
@@ -185,6 +194,31 @@ impl Layout {
         Prompt::new(backend, &parts, sizes).map(Some)
     }
 
+    /// What steps of several sequences go through, its memory allocated; none where they go one after the other.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn batch<B: Backend>(
+        &self,
+        backend: &B,
+        spec: &ModelSpec,
+        weights: u64,
+        buffers: &Buffers,
+    ) -> Result<Option<Batch<B::Recording>>> {
+        let (Some(sizes), Described::Fused(model)) = (self.batch, &self.model) else {
+            return Ok(None);
+        };
+        let multiprocessors = backend.multiprocessors();
+        let parts = DecodeParts {
+            spec,
+            model,
+            weights,
+            buffers,
+            multiprocessors,
+        };
+        Batch::new(backend, &parts, sizes).map(Some)
+    }
+
     /// The model as the fused kernels take it, if they do.
     pub fn fused_model(&self) -> Option<&FusedModel> {
         match &self.model {
@@ -209,6 +243,7 @@ impl Layout {
             cache: self.sizes.cache_bytes(),
             scratch: self.sizes.scratch_bytes()
                 + self.prompt.as_ref().map_or(0, |prompt| prompt.bytes() as u64)
+                + self.batch.as_ref().map_or(0, |batch| batch.bytes() as u64)
                 + DeviceSampler::bytes(self.sizes.vocab) as u64,
         }
     }

@@ -52,18 +52,18 @@ pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize) -> Option<Pro
 }
 
 /// A layer as the launches take it.
-struct PromptLayer {
-    shape: PromptShape,
-    weights: LayerWeights,
-    cache: LayerCache,
+pub(super) struct PromptLayer {
+    pub(super) shape: PromptShape,
+    pub(super) weights: LayerWeights,
+    pub(super) cache: LayerCache,
 }
 
 /// What a prompt's plans are made from, and the memory that they work in.
 pub struct Prompt {
-    layers: Vec<PromptLayer>,
+    pub(super) layers: Vec<PromptLayer>,
     embedding: (TensorType, DevicePtr<u8>, Table),
     page_table: DevicePtr<u32>,
-    buffers: PromptBuffers,
+    pub(super) buffers: PromptBuffers,
     chunk: usize,
     _memory: Box<dyn Memory>,
 }
@@ -117,9 +117,8 @@ impl Prompt {
     /// A shape that a kernel does not take.
     pub fn plan(&self, chunk: Chunk) -> Result<Plan> {
         let mut plan = Plan::default();
-        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
-        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
-        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
+        let b = &self.buffers;
+        self.embed(&mut plan, chunk.count)?;
         for (i, part) in self.layers.iter().enumerate() {
             let launches = layer(&part.shape, &part.weights, &part.cache, b, self.page_table, chunk);
             for named in launches.map_err(DeviceError::new)? {
@@ -127,6 +126,14 @@ impl Prompt {
             }
         }
         Ok(plan)
+    }
+
+    /// Adds the launch from `count` token ids to the residual stream.
+    pub(super) fn embed(&self, plan: &mut Plan, count: u32) -> Result<()> {
+        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
+        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, count as usize);
+        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
+        Ok(())
     }
 
     /// The launch that copies the residual stream of token `row` of the chunk to `to`.

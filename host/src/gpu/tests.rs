@@ -12,10 +12,10 @@ use crate::model::{KvType, ModelSpec};
 use crate::sample::{SampleOptions, Sampler};
 
 /// "Emma Woodhouse, handsome, clever, and rich," and llama.cpp's first greedy tokens behind it.
-const PROMPT: [u32; 14] = [36, 1783, 3628, 11, 1956, 502, 11, 1782, 333, 11, 292, 549, 443, 11];
+pub(super) const PROMPT: [u32; 14] = [36, 1783, 3628, 11, 1956, 502, 11, 1782, 333, 11, 292, 549, 443, 11];
 const GREEDY: [u32; 3] = [292, 705, 961];
 
-fn bundled() -> (Gguf, ModelSpec) {
+pub(super) fn bundled() -> (Gguf, ModelSpec) {
     let gguf = crate::load::gguf(None).expect("the bundled model is a model");
     let spec = ModelSpec::from_gguf(&gguf).expect("the bundled model is supported");
     (gguf, spec)
@@ -124,7 +124,7 @@ fn softmax(logits: &[f32]) -> Vec<f64> {
 }
 
 /// The KL divergence of the distribution behind `got` from that behind `want`.
-fn divergence(want: &[f32], got: &[f32]) -> f64 {
+pub(super) fn divergence(want: &[f32], got: &[f32]) -> f64 {
     assert_eq!(want.len(), got.len());
     softmax(want)
         .iter()

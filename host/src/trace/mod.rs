@@ -85,6 +85,7 @@ impl Side {
             device,
             context: settings.context,
             threads: settings.threads,
+            sequences: 1,
             exact: self.f32,
             kv: settings.kv,
         };

@@ -46,7 +46,7 @@ pub struct AttentionPlan {
     pub splits: u32,
     /// Warps of a block.
     pub warps: u32,
-    shape: AttentionShape,
+    pub(super) shape: AttentionShape,
 }
 
 impl AttentionPlan {
@@ -126,11 +126,11 @@ impl AttentionPlan {
         self.shape.heads * self.head_dim
     }
 
-    fn wide(&self) -> bool {
+    pub(super) fn wide(&self) -> bool {
         self.shape.heads / self.shape.kv_heads > 8
     }
 
-    fn shared_bytes(&self) -> u32 {
+    pub(super) fn shared_bytes(&self) -> u32 {
         match (self.head_dim, self.wide()) {
             (64, false) => Room::<64, 1>::bytes(self.warps),
             (128, false) => Room::<128, 1>::bytes(self.warps),

@@ -28,6 +28,7 @@ mod combine;
 pub mod general;
 pub(crate) mod lane;
 mod launch;
+pub mod many;
 #[cfg(not(target_arch = "nvptx64"))]
 mod reference;
 mod share;

@@ -32,13 +32,13 @@ impl<B: Backend> GpuEngine<B> {
         Ok(())
     }
 
-    fn free_abandoned(&mut self) {
+    pub(super) fn free_abandoned(&mut self) {
         for mut sequence in self.waiting.abandoned() {
             sequence.truncate(&mut self.pool, 0);
         }
     }
 
-    fn copy_page(&self, PageCopy { from, to }: PageCopy) -> Result<(), DeviceError> {
+    pub(super) fn copy_page(&self, PageCopy { from, to }: PageCopy) -> Result<(), DeviceError> {
         let bytes = self.buffers.page_bytes as usize;
         self.buffers.pools().try_for_each(|pool| {
             let page = |page: u32| pool + u64::from(page) * bytes as u64;
