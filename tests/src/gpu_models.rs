@@ -100,7 +100,7 @@ pub fn run<B: Backend>(case: &ModelCase, backend: B) -> Result<String> {
     };
     let gguf = Gguf::from_vec(case.preset, Synth::new(&options)?.to_vec()?)?;
     let spec = ModelSpec::from_gguf(&gguf)?;
-    let context = case.tokens.max(case.generated + 3);
+    let context = case.tokens.max(case.generated + 3).max(TEXTS[0].len() + STEPS);
     let options = GpuOptions {
         context,
         sequences: TEXTS.len(),
@@ -189,6 +189,9 @@ fn same_tokens(engine: &mut dyn Engine, count: usize) -> Result<()> {
 /// Three beginnings of texts.
 const TEXTS: [[u32; 3]; 3] = [[3, 1, 4], [1, 5, 9], [2, 6, 5]];
 
+/// Steps of all of them.
+const STEPS: usize = 4;
+
 /// In steps of several sequences each gets the logits that it gets alone in such steps, bit for bit.
 fn same_together(engine: &mut dyn Engine) -> Result<()> {
     let all = together(engine, &TEXTS).context("several sequences")?;
@@ -199,7 +202,7 @@ fn same_together(engine: &mut dyn Engine) -> Result<()> {
     Ok(())
 }
 
-/// The logits behind four steps of all of `texts`, each of which reads its own beginning first.
+/// The logits behind the last of the steps of all of `texts`, each of which reads its own beginning first.
 fn together(engine: &mut dyn Engine, texts: &[[u32; 3]]) -> Result<Vec<Vec<f32>>> {
     let mut sequences = Vec::new();
     for text in texts {
@@ -209,7 +212,7 @@ fn together(engine: &mut dyn Engine, texts: &[[u32; 3]]) -> Result<Vec<Vec<f32>>
     }
     engine.reset();
     let mut all = Vec::new();
-    for step in 0..4 {
+    for step in 0..STEPS {
         all.clear();
         let tokens: Vec<u32> = texts.iter().map(|text| text[step % 3] + step as u32).collect();
         engine.logits_of_many(&mut sequences, &tokens, &mut |_, logits| {
