@@ -158,12 +158,12 @@ impl Place {
     }
 }
 
-/// The address that a launch has in a parameter.
+/// The address that a launch has in a parameter: a pointer, or a struct that begins with one.
 fn address(launch: &PreparedLaunch, parameter: &str) -> Result<u64> {
     let mut offset = 0;
     for known in launch.kernel().params {
         offset = usize::next_multiple_of(offset, known.align);
-        let value = launch.arguments().bytes().get(offset..offset + known.size);
+        let value = launch.arguments().bytes().get(offset..offset + known.size.min(8));
         if known.name == parameter {
             let value = value.and_then(|bytes| bytes.try_into().ok());
             return value.map(u64::from_le_bytes).ok_or_else(|| missing(launch, parameter));
@@ -244,7 +244,7 @@ impl Fault for MissingResidual {
             return Ok(false);
         }
         // What is added to it is all that later launches see.
-        write(device, address(launch, "x")?, &vec![0.0; self.width]).map(|()| true)
+        write(device, address(launch, "stream")?, &vec![0.0; self.width]).map(|()| true)
     }
 }
 
