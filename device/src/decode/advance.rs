@@ -33,13 +33,8 @@ pub unsafe fn decode_advance(best: *const Best, count: u32, state: *mut StepStat
     }
     let best = mine.of_block();
     if id == 0 {
-        let token = if best.logit > f32::NEG_INFINITY {
-            best.token
-        } else {
-            NO_TOKEN
-        };
         // SAFETY: the launch's contract.
-        unsafe { emit(token, state, ring, ring_length) };
+        unsafe { emit(best.emitted(), state, ring, ring_length) };
     }
 }
 

@@ -1,13 +1,12 @@
 //! The likeliest token of each of several rows of logits.
 //!
 //! `next[r]` is the index of the highest of the `count` logits of row r, the lowest among equals; NaN never wins, and
-//! [`NO_TOKEN`] stands for a row without a number.
+//! [`NO_TOKEN`](super::state::NO_TOKEN) stands for a row without a number.
 //!
 //! **Bytes**: the logits, once, from L2. **Shape of the work**: [`BLOCKS`] blocks a row leave a candidate each, then a
 //! block a row picks among them. **Launch**: [`best`].
 
 use super::head::Best;
-use super::state::NO_TOKEN;
 use cuda_std::prelude::*;
 
 /// Blocks of a row, each of which leaves a candidate.
@@ -54,8 +53,7 @@ pub unsafe fn best_of_rows(candidates: *const Best, next: *mut u32) {
     unsafe {
         let best = Best::load(candidates.add((row * BLOCKS + lane) as usize)).of_warp();
         if lane == 0 {
-            let is_number = best.logit > f32::NEG_INFINITY;
-            global::store(next.add(row as usize), if is_number { best.token } else { NO_TOKEN });
+            global::store(next.add(row as usize), best.emitted());
         }
     }
 }
@@ -85,6 +83,7 @@ pub fn best(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decode::state::NO_TOKEN;
     use cuda_std::emu::{Buffer, Emulator};
     use cuda_std::launch::Launcher;
 

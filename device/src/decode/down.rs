@@ -6,10 +6,10 @@
 //!
 //! **Bytes**: `used · ff · columns` weights.
 //!
-//! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (two
-//! tiles each of 12 warps for 8 experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs
-//! in the order of rank. Which experts, [`Choices`] tells before the wait (or the logits, which are complete when this kernel
-//! starts, for `gateup` waited for them before it let it start), so that all tiles are on their way to shared memory.
+//! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (24 warps for 8
+//! experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs in the order of rank.
+//! Which experts, [`Choices`] tells before the wait (or the logits, which are complete when this kernel starts, for
+//! `gateup` waited for them before it let it start), so that all tiles are on their way to shared memory.
 //!
 //! **Launch**: [`down_residual`].
 
@@ -186,7 +186,7 @@ const fn stage_at(warps: u32, used: u32) -> u32 {
     (choices_at(warps) + 8 * used).next_multiple_of(16)
 }
 
-/// Warps of a block at most: with more, blocks of the next launch find no registers beside them.
+/// Warps of a block at most. A warp takes its tiles one behind the other, which costs more than the registers of 24.
 #[cfg(not(target_arch = "nvptx64"))]
 const MOST_WARPS: u32 = 24;
 

@@ -15,6 +15,7 @@ use super::{
     meeting::Meeting,
     residual::Residual,
     rows::{Matrix, Place, activation, with_tile},
+    state::NO_TOKEN,
 };
 use crate::tile::Tile;
 use cuda_std::prelude::*;
@@ -80,6 +81,17 @@ impl Best {
             });
         });
         all
+    }
+
+    /// The token that is emitted: [`NO_TOKEN`] where no logit was a number.
+    #[inline(always)]
+    #[must_use]
+    pub(super) fn emitted(self) -> u32 {
+        if self.logit > f32::NEG_INFINITY {
+            self.token
+        } else {
+            NO_TOKEN
+        }
     }
 
     /// Stores the entry as one word.

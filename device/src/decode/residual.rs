@@ -36,10 +36,7 @@ impl Residual {
                 global::store(self.x.as_mut_ptr().add(at), x);
                 global::store(self.gained.as_mut_ptr().add(at), x * gain);
             }
-            let mut squares = x * x;
-            unroll!(for I in 0..4 {
-                squares += warp::shuffle_xor(squares, 8 >> I);
-            });
+            let squares = sum_of_16(x * x);
             if lane == 0 {
                 global::store(self.squares.as_mut_ptr().add(group as usize), squares);
             }
@@ -106,6 +103,15 @@ impl Squares {
     }
 }
 
+/// The sum over the half of the warp that the lane is in. All lanes of the warp call this together.
+#[inline(always)]
+fn sum_of_16(mut part: f32) -> f32 {
+    unroll!(for I in 0..4 {
+        part += warp::shuffle_xor(part, 8 >> I);
+    });
+    part
+}
+
 /// Threads of a block of [`decode_residual`], a column each.
 const THREADS: u32 = 128;
 
@@ -125,10 +131,7 @@ pub unsafe fn decode_residual(stream: Residual, gain: *const f32) {
         pdl::wait();
         let x = global::load(stream.x.as_ptr().add(column));
         global::store(stream.gained.as_mut_ptr().add(column), x * gain);
-        let mut squares = x * x;
-        unroll!(for I in 0..4 {
-            squares += warp::shuffle_xor(squares, 8 >> I);
-        });
+        let squares = sum_of_16(x * x);
         if column.is_multiple_of(16) {
             global::store(stream.squares.as_mut_ptr().add(column / 16), squares);
         }

@@ -2,7 +2,7 @@
 //!
 //! A lane holds four or eight neighbouring experts' logits as keys that order as unsigned integers. Each round takes out
 //! the warp's largest key, found by one `redux.sync.max`: exact, the lowest index first among equals, no barrier and no
-//! memory. Every block that needs the experts repeats it, which costs less than passing them on.
+//! memory. Every block of `gateup` repeats it for its own rank; `down` is told ([`choices`](super::choices)).
 //!
 //! The weight of a chosen expert is its softmax over all experts, divided by the sum of those of the chosen: the same as
 //! its softmax over the chosen alone, which is what is computed. (llama.cpp keeps that sum above 2⁻¹⁴; the k likeliest

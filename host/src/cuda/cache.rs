@@ -22,7 +22,7 @@ impl Entry {
 
     fn inside(folder: &Path, module: &EmbeddedPtx, device: &DeviceInfo, driver: &str) -> Self {
         let (major, minor) = device.capability;
-        let driver = hash(driver.as_bytes());
+        let driver = fnv1a(driver.as_bytes());
         let name = format!(
             "{}-{:016x}-{major}.{minor}-{driver:016x}.cubin",
             module.arch, module.hash
@@ -36,14 +36,14 @@ impl Entry {
     pub fn load(&self) -> Option<Vec<u8>> {
         let mut bytes = fs::read(&self.file).ok()?;
         let content = bytes.split_off_checked(8)?;
-        (bytes == hash(&content).to_le_bytes()).then_some(content)
+        (bytes == fnv1a(&content).to_le_bytes()).then_some(content)
     }
 
     /// Keeps `cubin`. Written under another name first, so that a reader never sees a part; a failure leaves nothing
     /// behind.
     pub fn store(&self, cubin: &[u8]) {
         let part = self.file.with_extension(format!("part{}", std::process::id()));
-        let content = [&hash(cubin).to_le_bytes()[..], cubin].concat();
+        let content = [&fnv1a(cubin).to_le_bytes()[..], cubin].concat();
         let made = self
             .file
             .parent()
@@ -86,7 +86,7 @@ fn driver_build() -> String {
 }
 
 /// The 64-bit FNV-1a hash.
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

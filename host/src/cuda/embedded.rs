@@ -1,5 +1,6 @@
 //! The kernels that the build put into the program.
 
+use super::cache::fnv1a;
 use super::{DeviceInfo, Error, Result};
 use cuda_link::CudaVersion;
 
@@ -25,14 +26,11 @@ impl EmbeddedPtx {
     #[must_use]
     pub fn replaced(&self, text: &str) -> &'static Self {
         let deflated = miniz_oxide::deflate::compress_to_vec_zlib(text.as_bytes(), 1);
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
         Box::leak(Box::new(Self {
             arch: self.arch,
             ptx_version: self.ptx_version,
             bytes: text.len(),
-            hash,
+            hash: fnv1a(text.as_bytes()),
             deflated: deflated.leak(),
         }))
     }
