@@ -4,6 +4,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use sparkinfer::device::DeviceChoice;
 use sparkinfer::load::{EngineOptions, Model};
 use sparkinfer::sample::{SampleOptions, Sampler};
+use sparkinfer::tuning::TuningSource;
 use std::ops::ControlFlow;
 
 /// Tokens of a measurement, behind as many of a prompt.
@@ -25,6 +26,7 @@ fn decode(criterion: &mut Criterion) {
             sequences: 1,
             exact: false,
             kv: None,
+            tuning: TuningSource::Known,
         };
         let mut engine = match model.engine(&options, &mut |_, _| {}) {
             Ok(engine) => engine,

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use crate::model::KvType;
 use crate::profile::Profile;
 use crate::sample::Sampler;
+use crate::tuning::Tuning;
 
 pub use sequence::Sequence;
 pub(crate) use sequence::Waiting;
@@ -188,12 +189,17 @@ pub trait Engine {
         Ok(None)
     }
 
-    /// Has the device take `steps` steps in one piece, where it feeds itself: fewer pauses, more steps in vain behind
-    /// the end of a text. Engines that do not feed themselves ignore it.
+    /// How launches are cut; none for an engine without launches.
+    fn tuning(&self) -> Option<Tuning> {
+        None
+    }
+
+    /// Cuts launches otherwise, as far as memory allows that was taken for another tuning; engines without launches
+    /// ignore it. Cached tokens stay.
     ///
     /// # Errors
-    /// The device's.
-    fn record_steps(&mut self, _steps: usize) -> Result<()> {
+    /// A choice that is out of its range, or the device's.
+    fn retune(&mut self, _tuning: Tuning) -> Result<()> {
         Ok(())
     }
 

@@ -23,3 +23,4 @@ pub mod sample;
 pub mod synth;
 pub mod tokenizer;
 pub mod trace;
+pub mod tuning;

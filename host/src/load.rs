@@ -10,6 +10,7 @@ use crate::gpu::cuda::CudaDevice;
 use crate::gpu::{Arithmetic, DeviceError, GpuEngine, GpuOptions};
 use crate::model::{KvType, ModelSpec};
 use crate::tokenizer::{EncodeOptions, Tokenizer, TokenizerError};
+use crate::tuning::{Known, Tuning, TuningSource};
 use sparkinfer_gguf::Gguf;
 use std::path::Path;
 
@@ -70,11 +71,13 @@ pub struct EngineOptions {
     pub exact: bool,
     /// Type of the key/value cache; if not given f16, or f32 where the CPU computes in f32.
     pub kv: Option<KvType>,
+    /// How a GPU's launches are cut.
+    pub tuning: TuningSource,
 }
 
 impl EngineOptions {
-    /// What they mean for a GPU.
-    pub fn gpu(&self) -> GpuOptions {
+    /// What they mean for a GPU whose launches are cut as `tuning` says.
+    pub fn gpu(&self, tuning: Tuning) -> GpuOptions {
         GpuOptions {
             context: self.context,
             sequences: self.sequences,
@@ -84,6 +87,7 @@ impl EngineOptions {
             } else {
                 Arithmetic::Practical
             },
+            tuning,
         }
     }
 
@@ -225,7 +229,9 @@ impl Model {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<GpuEngine<CudaDevice>, DeviceError> {
         let device = CudaDevice::open(number)?;
-        GpuEngine::load_with(device, &self.gguf, &self.spec, &options.gpu(), progress)
+        let Known { tuning, origin } = Known::of(options.tuning, device.gpu().context().device());
+        tracing::info!(%origin, ?tuning, "launch shapes");
+        GpuEngine::load_with(device, &self.gguf, &self.spec, &options.gpu(tuning), progress)
     }
 
     fn cpu_engine(&self, options: &EngineOptions) -> Result<CpuEngine<'_>, OpenError> {
@@ -244,6 +250,7 @@ mod tests {
         threads: Some(1),
         exact: false,
         kv: None,
+        tuning: TuningSource::Known,
     };
 
     #[test]

@@ -11,6 +11,7 @@ use sparkinfer::gpu::{Arithmetic, Backend, GpuEngine, GpuOptions};
 use sparkinfer::model::{KvType, ModelSpec};
 use sparkinfer::sample::{SampleOptions, Sampler};
 use sparkinfer::synth::{Mix, Preset, Synth, SynthOptions};
+use sparkinfer::tuning::Tuning;
 use sparkinfer_gguf::Gguf;
 use std::ops::ControlFlow;
 
@@ -106,6 +107,7 @@ pub fn run<B: Backend>(case: &ModelCase, backend: B) -> Result<String> {
         sequences: TEXTS.len(),
         kv: case.kv,
         arithmetic: case.arithmetic,
+        tuning: Tuning::default(),
     };
     let mut gpu = GpuEngine::load_with(backend, &gguf, &spec, &options, &mut |_, _| {})?;
     let options = CpuOptions {
@@ -175,7 +177,11 @@ fn same_tokens(engine: &mut dyn Engine, count: usize) -> Result<()> {
     for options in [SampleOptions::default(), drawn] {
         let by_host = chosen(engine, &options, count, true).context("on the host")?;
         for steps in [1, 4] {
-            engine.record_steps(steps)?;
+            let graph_steps = steps;
+            engine.retune(Tuning {
+                graph_steps,
+                ..Tuning::default()
+            })?;
             let alone = chosen(engine, &options, count, false)?;
             ensure!(
                 alone == by_host,

@@ -3,6 +3,7 @@
 use super::*;
 use crate::device::DeviceChoice;
 use crate::load::EngineOptions;
+use crate::tuning::TuningSource;
 
 /// Always gives the same rates, and counts its runs.
 struct Steady(usize);
@@ -52,6 +53,7 @@ fn measured(options: &BenchOptions, peer: &mut Steady) -> Result<Report> {
         sequences: options.most_sequences(),
         exact: false,
         kv: None,
+        tuning: TuningSource::Known,
     };
     let mut engine = model.engine(&engine, &mut |_, _| {}).unwrap();
     let prompt = PromptTokens::spread(model.spec.vocab_size, context);

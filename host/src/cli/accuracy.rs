@@ -13,6 +13,7 @@ use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
 use crate::model::KvType;
 use crate::trace::{Settings, Side};
+use crate::tuning::TuningSource;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
 use std::path::{Path, PathBuf};
@@ -286,6 +287,7 @@ impl Arguments {
                 sequences: 1,
                 exact: self.f32,
                 kv,
+                tuning: TuningSource::Known,
             };
             let engine = model.engine(&options, progress)?;
             Ok(Predictor { name, engine, way })

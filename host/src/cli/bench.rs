@@ -8,6 +8,7 @@ use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
+use crate::tuning::{Tuning, TuningSource};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 use std::path::PathBuf;
@@ -104,11 +105,16 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         sequences: options.most_sequences(),
         exact: false,
         kv: arguments.cache.kv_type,
+        tuning: TuningSource::Known,
     };
     let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
     drop(bar);
     if let Some(steps) = arguments.graph_steps {
-        engine.record_steps(usize::from(steps))?;
+        let graph_steps = u32::from(steps);
+        engine.retune(Tuning {
+            graph_steps,
+            ..engine.tuning().unwrap_or_default()
+        })?;
     }
     let mut peer = arguments.peer();
     let mut note = |what: &str| {

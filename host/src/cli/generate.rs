@@ -12,6 +12,7 @@ use crate::generate::stats::{Stats, Timings};
 use crate::generate::{Finish, Generation, Request, TokenText, context, generate};
 use crate::load::{EngineOptions, Model};
 use crate::sample::SampleOptions;
+use crate::tuning::TuningSource;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, value_parser};
 use serde::Serialize;
@@ -228,6 +229,7 @@ impl Arguments {
             sequences: usize::from(self.parallel),
             exact: false,
             kv: self.cache.kv_type,
+            tuning: TuningSource::Known,
         };
         Ok(model.engine(&options, progress)?)
     }

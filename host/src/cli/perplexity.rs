@@ -7,6 +7,7 @@ use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
 use crate::perplexity::perplexity;
+use crate::tuning::TuningSource;
 use clap::{Args, value_parser};
 use serde::Serialize;
 use std::fmt::{Display, Formatter};
@@ -119,6 +120,7 @@ impl Arguments {
             sequences: 1,
             exact: self.f32,
             kv: self.cache.kv_type,
+            tuning: TuningSource::Known,
         }
     }
 }

@@ -140,7 +140,7 @@ impl<R> Batch<R> {
                 output: parts.matrix(output),
                 bytes: output.expert_bytes,
             },
-            multiprocessors: parts.multiprocessors,
+            multiprocessors: parts.target.multiprocessors,
             uploaded: vec![Vec::new(); sizes.sequences],
             recorded: (0..sizes.sequences).map(|_| None).collect(),
             _memory: memory,

@@ -1,7 +1,7 @@
 //! The decode step of a fused model as a plan: six launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
-use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
+use sparkinfer_device::decode::attention::AttentionShape;
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::HeadShape;
 use sparkinfer_device::decode::kv::KvFormat;
@@ -15,10 +15,9 @@ use super::backend::{DeviceError, Result};
 use super::buffers::{BufferSizes, Buffers, CacheRoom, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
 use super::plan::Plan;
+use super::target::Target;
 use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 
-/// Blocks of the head launch for each multiprocessor: enough that their loads overlap.
-const HEAD_BLOCKS_PER_SM: u32 = 4;
 /// Chunks of 16 tokens that a split of the cache takes before another split gets work.
 const LEAST_CHUNKS: u32 = 8;
 
@@ -32,8 +31,8 @@ pub struct DecodeParts<'a> {
     pub weights: u64,
     /// The step's buffers and the cache.
     pub buffers: &'a Buffers,
-    /// Multiprocessors of the device.
-    pub multiprocessors: u32,
+    /// The device, and what was chosen for it.
+    pub target: Target,
 }
 
 /// The launches of a step, in parts that follow one another.
@@ -125,7 +124,7 @@ impl DecodeParts<'_> {
         let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
         let head_dim = attention.spec.head_dim as u32;
         let shape = LayerShape {
-            attention: AttentionPlan::new(attend, b.format, head_dim, self.multiprocessors)?,
+            attention: self.target.attention(attend, b.format, head_dim)?,
             experts: self.expert_shape(experts),
         };
         let weights = self.layer_weights(index, attention, experts);
@@ -202,7 +201,7 @@ impl DecodeParts<'_> {
     }
 
     fn head_blocks(&self) -> u32 {
-        (HEAD_BLOCKS_PER_SM * self.multiprocessors).clamp(1, self.model.output.rows.div_ceil(16))
+        self.target.head_blocks().min(self.model.output.rows.div_ceil(16))
     }
 }
 
@@ -221,16 +220,8 @@ fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str,
     ]
 }
 
-/// The sizes of the buffers that the plan of `model` uses.
-///
-/// # Errors
-/// A shape that the attention kernels do not take.
-pub fn buffer_sizes(
-    spec: &ModelSpec,
-    model: &FusedModel,
-    room: CacheRoom,
-    multiprocessors: u32,
-) -> Result<BufferSizes> {
+/// The sizes of the buffers that the plan of `model` uses, whatever is chosen for the device.
+pub fn buffer_sizes(spec: &ModelSpec, model: &FusedModel, room: CacheRoom, target: &Target) -> BufferSizes {
     let format = room.format;
     let most = |f: &dyn Fn(&Attention, &Moe) -> usize| {
         let sizes = model
@@ -239,39 +230,28 @@ pub fn buffer_sizes(
             .map(|(attention, experts)| f(&attention.spec, &experts.spec));
         sizes.max().unwrap_or(0)
     };
-    Ok(BufferSizes {
+    BufferSizes {
         hidden: spec.embedding_length,
         qkv: most(&|a, _| (a.heads + 2 * a.kv_heads) * a.head_dim),
         attended: most(&|a, _| a.heads * a.head_dim),
         experts: most(&|_, moe| moe.experts),
         inner: most(&|_, moe| moe.used * moe.width),
         vocab: spec.vocab_size,
-        candidates: most_candidates(multiprocessors),
-        partial: attention_workspace(spec, model, format, multiprocessors)?,
+        candidates: target.most_candidates(),
+        partial: most(&|a, _| attention_workspace(spec, a, format, target)),
         heads: most(&|a, _| a.heads),
         work: 0,
         layers: model.layers.len(),
         format,
         page_bytes: most(&|a, _| page_bytes(format, a) as usize),
         pages: room.sequences * pages_for(room.context),
-    })
+    }
 }
 
-/// Candidates that the head leaves for [`advance`], at most.
-fn most_candidates(multiprocessors: u32) -> usize {
-    (HEAD_BLOCKS_PER_SM * multiprocessors) as usize
-}
-
-/// Floats of workspace that the attention of `model` needs.
-fn attention_workspace(spec: &ModelSpec, model: &FusedModel, format: KvFormat, multiprocessors: u32) -> Result<usize> {
-    let mut plans = model.layers.iter().map(|(part, _)| {
-        let shape = attention_shape(spec, &part.spec, page_bytes(format, &part.spec));
-        let plan = AttentionPlan::new(shape, format, part.spec.head_dim as u32, multiprocessors);
-        plan.map(|plan| plan.workspace_floats())
-    });
-    plans
-        .try_fold(0, |most, floats| floats.map(|floats| most.max(floats)))
-        .map_err(DeviceError::new)
+/// Floats of workspace that a part's attention needs at most.
+pub(super) fn attention_workspace(spec: &ModelSpec, attention: &Attention, format: KvFormat, target: &Target) -> usize {
+    let shape = attention_shape(spec, attention, page_bytes(format, attention));
+    target.attention_workspace(shape, format, attention.head_dim as u32)
 }
 
 /// Bytes of one page of a part's keys, and of its values.

@@ -6,7 +6,6 @@ mod sequences;
 
 use std::ops::ControlFlow;
 
-use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::StepState;
 use sparkinfer_device::decode::sample::SampleShape;
 use sparkinfer_device::prefill::append::Chunk;
@@ -14,43 +13,34 @@ use sparkinfer_gguf::Gguf;
 
 use super::backend::{Backend, DeviceError, Memory};
 use super::batch::Batch;
-use super::buffers::{Buffers, RING_LENGTH};
+use super::buffers::Buffers;
 use super::decode::DecodePlan;
 use super::pages::{PagePool, PagedSequence};
 use super::path::{GpuOptions, Layout};
 use super::prefill::Prompt;
-use super::recorded::Recorded;
+use super::recorded::{Recorded, Recordings};
 use super::sampling::{Chooser, DeviceSampler};
 use super::{observe, room};
 use crate::engine::{self, Description, Engine, EngineError, Sequence, Waiting, check_tokens};
 use crate::model::ModelSpec;
 use crate::profile::Profile;
 use crate::sample::Sampler;
-
-/// Steps in one recording where nothing else is asked for.
-const STEPS_RECORDED: usize = 1;
-/// Tokens from which on a prompt is worth a chunk: fewer are faster as decode steps.
-const LEAST_CHUNK: usize = 4;
+use crate::tuning::Tuning;
 
 /// A model on a device.
 pub struct GpuEngine<B: Backend> {
     backend: B,
     description: Description,
     plan: DecodePlan,
-    body: B::Recording,
-    /// The greedy step.
-    step: Recorded<B::Recording>,
-    /// The step that ends with the device's sampler, for the settings it was last used with.
-    sampled: Option<(SampleShape, Recorded<B::Recording>)>,
-    /// Steps in one recording.
-    steps_recorded: usize,
-    head: B::Recording,
+    recordings: Recordings<B::Recording>,
     prompt: Option<Prompt>,
     /// Steps of several sequences; none where they go one after the other.
     batch: Option<Batch<B::Recording>>,
     buffers: Buffers,
     sampler: DeviceSampler,
-    _weights: Box<dyn Memory>,
+    spec: ModelSpec,
+    layout: Layout,
+    weights: Box<dyn Memory>,
     pool: PagePool,
     sequence: PagedSequence,
     waiting: Waiting<PagedSequence>,
@@ -89,21 +79,20 @@ impl<B: Backend> GpuEngine<B> {
         options: &GpuOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
-        let multiprocessors = backend.multiprocessors();
-        let (layout, context) = (Layout::new(spec, options, multiprocessors)?, options.context);
+        let layout = Layout::new(spec, options, backend.multiprocessors())?;
+        let context = options.context;
         let needs = layout.needs();
         room::check(&backend, &needs, context, spec)?;
         let weights = layout
             .map
             .upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
         let buffers = Buffers::allocate(&backend, &layout.sizes)?;
-        let plan = layout.plan(spec, weights.address(), &buffers, multiprocessors)?;
-        let body = backend.record(&plan.body.launches())?;
-        let step = Recorded::new(&backend, &greedy_step(&plan), STEPS_RECORDED)?;
-        let head = backend.record(&[plan.ready.launches(), plan.head.launches()].concat())?;
+        let plan = layout.plan(spec, weights.address(), &buffers)?;
+        let recordings = Recordings::new(&backend, &plan, layout.tuning())?;
         let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
         let batch = layout.batch(&backend, spec, weights.address(), &buffers)?;
         let sampler = DeviceSampler::allocate(&backend, spec.vocab_size)?;
+        let pool = PagePool::new(layout.sizes.pages);
         Ok(Self {
             description: Description {
                 model: spec.title(),
@@ -114,17 +103,15 @@ impl<B: Backend> GpuEngine<B> {
             },
             backend,
             plan,
-            body,
-            step,
-            sampled: None,
-            steps_recorded: STEPS_RECORDED,
-            head,
+            recordings,
             prompt,
             batch,
             buffers,
             sampler,
-            _weights: weights,
-            pool: PagePool::new(layout.sizes.pages),
+            spec: spec.clone(),
+            layout,
+            weights,
+            pool,
             sequence: PagedSequence::new(),
             waiting: Waiting::new(),
             uploaded: Vec::new(),
@@ -151,13 +138,30 @@ impl<B: Backend> GpuEngine<B> {
 
     /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one.
     fn record_sampled(&mut self, shape: SampleShape) -> Result<(), DeviceError> {
-        if self.sampled.as_ref().is_some_and(|(recorded, _)| *recorded == shape) {
+        if self
+            .recordings
+            .sampled
+            .as_ref()
+            .is_some_and(|(recorded, _)| *recorded == shape)
+        {
             return Ok(());
         }
         let mut step = [self.plan.body.launches(), self.plan.head.launches()].concat();
         step.extend(self.sampler.launches(shape, &self.buffers)?);
-        self.sampled = None;
-        self.sampled = Some((shape, Recorded::new(&self.backend, &step, self.steps_recorded)?));
+        self.recordings.sampled = None;
+        let steps = self.layout.tuning().graph_steps as usize;
+        self.recordings.sampled = Some((shape, Recorded::new(&self.backend, &step, steps)?));
+        Ok(())
+    }
+
+    /// Makes the plan and its recordings anew, as `tuning` says.
+    fn cut(&mut self, tuning: Tuning) -> Result<(), DeviceError> {
+        self.layout.retune(tuning)?;
+        if let Some(prompt) = &mut self.prompt {
+            prompt.limit(tuning.prompt_chunk as usize);
+        }
+        self.plan = self.layout.plan(&self.spec, self.weights.address(), &self.buffers)?;
+        self.recordings = Recordings::new(&self.backend, &self.plan, &tuning)?;
         Ok(())
     }
 
@@ -177,10 +181,10 @@ impl<B: Backend> GpuEngine<B> {
     fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
         self.set_state(token, 0)?;
         if logits {
-            self.backend.replay(self.step.one())?;
+            self.backend.replay(self.recordings.step.one())?;
             self.emitted = self.emitted.wrapping_add(1);
         } else {
-            self.backend.replay(&self.body)?;
+            self.backend.replay(&self.recordings.body)?;
         }
         self.sequence.advance(1);
         Ok(())
@@ -202,9 +206,10 @@ impl<B: Backend> GpuEngine<B> {
     fn extend(&mut self, tokens: &[u32], from: usize, each: Each<'_>) -> engine::Result<()> {
         self.reserve(self.position() + tokens.len())?;
         let size = self.prompt.as_ref().map_or(1, Prompt::chunk);
+        let shortest = self.layout.tuning().shortest_chunk as usize;
         for (i, piece) in tokens.chunks(size).enumerate() {
             let first = i * size;
-            if piece.len() < LEAST_CHUNK {
+            if piece.len() < shortest {
                 self.steps(piece, first, from, each)?;
             } else {
                 self.chunk(piece, first, from, each)?;
@@ -241,7 +246,7 @@ impl<B: Backend> GpuEngine<B> {
             if let Some(prompt) = &self.prompt {
                 self.backend.run(&[prompt.take(i, self.buffers.step.stream.x)?])?;
             }
-            self.backend.replay(&self.head)?;
+            self.backend.replay(&self.recordings.head)?;
             each(first + i, self.read_logits()?)?;
         }
         Ok(())
@@ -252,13 +257,6 @@ impl<B: Backend> GpuEngine<B> {
             .download(self.buffers.logits.as_raw(), bytemuck::cast_slice_mut(&mut self.logits))?;
         Ok(&self.logits)
     }
-}
-
-/// The launches of a step that ends with the highest logit's token.
-fn greedy_step(plan: &DecodePlan) -> Vec<PreparedLaunch> {
-    [&plan.body, &plan.head, &plan.advance]
-        .map(|part| part.launches())
-        .concat()
 }
 
 /// What is called with the number of a token and the logits behind it.
@@ -341,12 +339,12 @@ impl<B: Backend> Engine for GpuEngine<B> {
         Ok(Some(observe::profile(self, token, repetitions)?))
     }
 
-    /// At most half as many as the ring holds.
-    fn record_steps(&mut self, steps: usize) -> engine::Result<()> {
-        self.steps_recorded = steps.clamp(1, RING_LENGTH as usize / 2);
-        self.step = Recorded::new(&self.backend, &greedy_step(&self.plan), self.steps_recorded)?;
-        self.sampled = None;
-        Ok(())
+    fn tuning(&self) -> Option<Tuning> {
+        Some(*self.layout.tuning())
+    }
+
+    fn retune(&mut self, tuning: Tuning) -> engine::Result<()> {
+        Ok(self.cut(tuning)?)
     }
 
     fn generate(

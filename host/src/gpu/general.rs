@@ -14,21 +14,15 @@ use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::gemv::rank_stride;
 
 use super::buffers::{BufferSizes, CacheRoom, pages_for};
-use super::decode::{attention_shape, page_bytes};
+use super::decode::{attention_shape, attention_workspace, page_bytes};
 use super::layers::place_frequencies;
 use super::matrix::Form;
+use super::target::Target;
 use super::weights::WeightMap;
 use crate::model::{Attention, Dense, Linear, ModelSpec, Moe, Operation, Part, Vector};
 
 pub use plan::GeneralParts;
 use work::WorkSizes;
-
-/// Blocks a multiprocessor over which large launches stride at most.
-const BLOCKS_PER_SM: u32 = 16;
-/// Warps a multiprocessor that multiply tiles at most: what registers leave room for.
-const TILE_WARPS_PER_SM: u32 = 32;
-/// Blocks a multiprocessor that look for the best token.
-const BEST_BLOCKS_PER_SM: u32 = 4;
 
 /// A matrix (or one for each expert) with its second scale and bias, and where they lie among the weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -228,11 +222,10 @@ impl GeneralModel {
     }
 
     /// The sizes of the buffers that the plan uses.
-    pub fn buffer_sizes(&self, spec: &ModelSpec, room: CacheRoom, multiprocessors: u32) -> BufferSizes {
+    pub fn buffer_sizes(&self, spec: &ModelSpec, room: CacheRoom, target: &Target) -> BufferSizes {
         let format = room.format;
         let most = |f: &dyn Fn(&Attention) -> usize| spec.attentions().map(f).max().unwrap_or(0);
         let work = WorkSizes::of(spec);
-        let workspace = |a: &Attention| self.fast(spec, a, (format, page_bytes(format, a)), multiprocessors);
         BufferSizes {
             hidden: spec.embedding_length,
             qkv: most(&|a| (a.heads + 2 * a.kv_heads) * a.head_dim),
@@ -240,8 +233,8 @@ impl GeneralModel {
             experts: work.experts,
             inner: work.inner,
             vocab: spec.vocab_size,
-            candidates: (BEST_BLOCKS_PER_SM * multiprocessors) as usize,
-            partial: most(&|a| workspace(a).map_or(0, |plan| plan.workspace_floats())),
+            candidates: target.most_candidates(),
+            partial: most(&|a| attention_workspace(spec, a, format, target)),
             heads: most(&|a| a.heads),
             work: work.floats(),
             layers: spec.attentions().count(),
@@ -258,10 +251,10 @@ impl GeneralModel {
         spec: &ModelSpec,
         attention: &Attention,
         (format, page_bytes): (KvFormat, u32),
-        multiprocessors: u32,
+        target: &Target,
     ) -> Option<AttentionPlan> {
         let shape = attention_shape(spec, attention, page_bytes);
-        let plan = AttentionPlan::new(shape, format, attention.head_dim as u32, multiprocessors);
+        let plan = target.attention(shape, format, attention.head_dim as u32);
         plan.ok().filter(|_| !self.exact)
     }
 }

@@ -30,6 +30,7 @@ pub mod prefill;
 mod recorded;
 mod room;
 mod sampling;
+pub mod target;
 pub mod weights;
 
 #[cfg(all(test, feature = "bundled-model"))]
@@ -39,3 +40,4 @@ pub use backend::{Backend, DeviceError};
 pub use engine::GpuEngine;
 pub use path::{Arithmetic, GpuOptions};
 pub use room::{Needs, needs};
+pub use target::Target;

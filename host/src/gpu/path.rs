@@ -8,9 +8,11 @@ use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
 use super::prefill::{self, Prompt};
 use super::sampling::DeviceSampler;
+use super::target::Target;
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
 use crate::model::{KvType, ModelSpec};
+use crate::tuning::Tuning;
 use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::prefill::plan::PromptSizes;
 
@@ -35,6 +37,8 @@ pub struct GpuOptions {
     pub kv: KvType,
     /// How it is computed.
     pub arithmetic: Arithmetic,
+    /// How launches are cut.
+    pub tuning: Tuning,
 }
 
 impl GpuOptions {
@@ -45,6 +49,7 @@ impl GpuOptions {
             sequences: 1,
             kv: KvType::F16,
             arithmetic: Arithmetic::Practical,
+            tuning: Tuning::default(),
         }
     }
 
@@ -88,6 +93,8 @@ pub struct Layout {
     /// Sizes of the memory of a step of several sequences, where the kernels take one.
     batch: Option<BatchSizes>,
     model: Described,
+    /// What the launches are shaped for.
+    target: Target,
 }
 
 impl Layout {
@@ -101,31 +108,42 @@ impl Layout {
             context: options.context,
             sequences: options.sequences.max(1),
         };
+        let target = Target {
+            multiprocessors,
+            tuning: options.tuning,
+        };
+        target.tuning.check().map_err(DeviceError)?;
         let exact = options.arithmetic == Arithmetic::Reference;
         if !exact {
-            match Self::fused(spec, room, multiprocessors) {
+            match Self::fused(spec, room, target) {
                 Ok(layout) => return Ok(layout),
                 Err(reason) => tracing::info!(%reason, "the fused kernels do not take the model: using general ones"),
             }
         }
         let mut map = WeightMap::new();
         let model = GeneralModel::describe(spec, exact, &mut map);
-        let sizes = model.buffer_sizes(spec, room, multiprocessors);
+        let sizes = model.buffer_sizes(spec, room, &target);
         Self {
             map,
             sizes,
             prompt: None,
             batch: None,
             model: Described::General(Box::new(model)),
+            target,
         }
-        .checked(spec, multiprocessors)
+        .checked(spec)
     }
 
-    fn fused(spec: &ModelSpec, room: CacheRoom, multiprocessors: u32) -> Result<Self> {
+    fn fused(spec: &ModelSpec, room: CacheRoom, target: Target) -> Result<Self> {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
-        let sizes = buffer_sizes(spec, &model, room, multiprocessors)?;
-        let prompt = prefill::sizes(spec, &model, room.context.max(room.sequences));
+        let sizes = buffer_sizes(spec, &model, room, &target);
+        let prompt = prefill::sizes(
+            spec,
+            &model,
+            room.context.max(room.sequences),
+            target.tuning.prompt_chunk as usize,
+        );
         let batch = BatchSizes::new(spec, &model, &sizes, room.sequences).filter(|_| prompt.is_some());
         let model = Described::Fused(Box::new(model));
         Self {
@@ -134,13 +152,14 @@ impl Layout {
             prompt,
             batch,
             model,
+            target,
         }
-        .checked(spec, multiprocessors)
+        .checked(spec)
     }
 
     /// The same, if all launches are allowed.
-    fn checked(self, spec: &ModelSpec, multiprocessors: u32) -> Result<Self> {
-        self.plan(spec, 0, &Buffers::nowhere(&self.sizes), multiprocessors)?;
+    fn checked(self, spec: &ModelSpec) -> Result<Self> {
+        self.plan(spec, 0, &Buffers::nowhere(&self.sizes))?;
         Ok(self)
     }
 
@@ -148,14 +167,14 @@ impl Layout {
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn plan(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers, multiprocessors: u32) -> Result<DecodePlan> {
+    pub fn plan(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
         match &self.model {
             Described::Fused(model) => DecodeParts {
                 spec,
                 model,
                 weights,
                 buffers,
-                multiprocessors,
+                target: self.target,
             }
             .plan(),
             Described::General(model) => GeneralParts {
@@ -163,7 +182,7 @@ impl Layout {
                 model,
                 weights,
                 buffers,
-                multiprocessors,
+                target: self.target,
             }
             .plan(),
         }
@@ -183,13 +202,12 @@ impl Layout {
         let (Some(sizes), Described::Fused(model)) = (&self.prompt, &self.model) else {
             return Ok(None);
         };
-        let multiprocessors = backend.multiprocessors();
         let parts = DecodeParts {
             spec,
             model,
             weights,
             buffers,
-            multiprocessors,
+            target: self.target,
         };
         Prompt::new(backend, &parts, sizes).map(Some)
     }
@@ -208,15 +226,29 @@ impl Layout {
         let (Some(sizes), Described::Fused(model)) = (self.batch, &self.model) else {
             return Ok(None);
         };
-        let multiprocessors = backend.multiprocessors();
         let parts = DecodeParts {
             spec,
             model,
             weights,
             buffers,
-            multiprocessors,
+            target: self.target,
         };
         Batch::new(backend, &parts, sizes).map(Some)
+    }
+
+    /// Cuts the plans that are made from now on as `tuning` says; memory stays as it is.
+    ///
+    /// # Errors
+    /// A choice that is out of its range.
+    pub fn retune(&mut self, tuning: Tuning) -> Result<()> {
+        tuning.check().map_err(DeviceError)?;
+        self.target.tuning = tuning;
+        Ok(())
+    }
+
+    /// How launches are cut.
+    pub fn tuning(&self) -> &Tuning {
+        &self.target.tuning
     }
 
     /// The model as the fused kernels take it, if they do.

@@ -19,12 +19,9 @@ use super::layers::{FusedAttention, FusedExperts, FusedModel};
 use super::plan::Plan;
 use crate::model::ModelSpec;
 
-/// Tokens of a chunk at most: enough that each expert of many has a full tile of them, few enough that a chunk's memory
-/// is small beside the weights.
-pub const CHUNK: usize = 512;
-
-/// The sizes of a chunk's memory for `context` tokens, or none where the kernels do not take the model.
-pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize) -> Option<PromptSizes> {
+/// The sizes of the memory of a chunk of up to `chunk` of `context` tokens, or none where the kernels do not take the
+/// model.
+pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize, chunk: usize) -> Option<PromptSizes> {
     let taken = |part: &FusedAttention| {
         let attention = &part.spec;
         matches!(attention.head_dim, 64 | 128) && attention.window.is_none() && attention.softcap.is_none()
@@ -41,7 +38,7 @@ pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize) -> Option<Pro
             .unwrap_or(0)
     };
     Some(PromptSizes {
-        tokens: CHUNK.min(context.max(1)),
+        tokens: chunk.min(context).max(1),
         columns: spec.embedding_length,
         qkv: most(&|a, _| (a.spec.heads + 2 * a.spec.kv_heads) * a.spec.head_dim),
         attended: most(&|a, _| a.spec.heads * a.spec.head_dim),
@@ -65,6 +62,8 @@ pub struct Prompt {
     page_table: DevicePtr<u32>,
     pub(super) buffers: PromptBuffers,
     chunk: usize,
+    /// Tokens that there is memory for.
+    room: usize,
     _memory: Box<dyn Memory>,
 }
 
@@ -91,6 +90,7 @@ impl Prompt {
             page_table: parts.buffers.step.table,
             buffers: sizes.buffers(memory.address()),
             chunk: sizes.tokens,
+            room: sizes.tokens,
             _memory: memory,
         })
     }
@@ -100,9 +100,9 @@ impl Prompt {
         self.chunk
     }
 
-    /// Takes chunks of no more than `tokens` tokens.
+    /// Takes chunks of no more than `tokens` tokens, nor of more than there is memory for.
     pub fn limit(&mut self, tokens: usize) {
-        self.chunk = self.chunk.min(tokens.max(1));
+        self.chunk = tokens.clamp(1, self.room);
     }
 
     /// Where the token ids of a chunk go before its launches run.

@@ -10,6 +10,7 @@ use crate::cpu::{CpuEngine, CpuOptions};
 use crate::engine::{Engine, generate_on_host};
 use crate::model::{KvType, ModelSpec};
 use crate::sample::{SampleOptions, Sampler};
+use crate::tuning::{CHOICES, Tuning};
 
 /// "Emma Woodhouse, handsome, clever, and rich," and llama.cpp's first greedy tokens behind it.
 pub(super) const PROMPT: [u32; 14] = [36, 1783, 3628, 11, 1956, 502, 11, 1782, 333, 11, 292, 549, 443, 11];
@@ -170,6 +171,14 @@ fn a_prompt_in_chunks_gives_the_logits_of_steps_and_of_the_reference() {
     assert!(divergence(&expected, got) < 1e-5, "a step behind the prompt");
 }
 
+/// Choices with so many steps in a recording.
+fn recording(graph_steps: u32) -> Tuning {
+    Tuning {
+        graph_steps,
+        ..Tuning::default()
+    }
+}
+
 /// The tokens of a run on `engine` behind `prompt`, and the sampler behind it.
 fn sampled(engine: &mut dyn Engine, prompt: &[u32], options: &SampleOptions, count: usize) -> (Vec<u32>, Sampler) {
     let (mut tokens, mut sampler) = (Vec::new(), Sampler::new(options.clone()));
@@ -238,7 +247,7 @@ fn steps_in_one_recording_are_steps() {
     let mut gpu = load(&gguf, &spec);
     for options in [SampleOptions::default(), settings()[1].clone()] {
         let (expected, _) = sampled(&mut gpu, &PROMPT[..2], &options, 8);
-        gpu.record_steps(3).unwrap();
+        gpu.retune(recording(3)).unwrap();
         gpu.reset();
         let (tokens, _) = sampled(&mut gpu, &PROMPT[..2], &options, 8);
         assert_eq!(tokens, expected);
@@ -258,8 +267,65 @@ fn steps_in_one_recording_are_steps() {
         assert_eq!(given.unwrap(), 3);
         assert_eq!((seen.as_slice(), gpu.position()), (&expected[..3], 2 + 3 - 1));
         gpu.reset();
-        gpu.record_steps(1).unwrap();
+        gpu.retune(recording(1)).unwrap();
     }
+}
+
+/// Choices of the general path alone.
+const GENERAL: [&str; 2] = ["row_blocks", "tile_warps"];
+
+/// The smallest and the largest that is allowed, one choice at a time, on an engine that was loaded with room
+/// for the largest chunk.
+#[test]
+fn every_choice_of_launches_gives_the_same_tokens() {
+    let (gguf, spec) = bundled();
+    let options = GpuOptions {
+        tuning: Tuning {
+            prompt_chunk: 64,
+            ..Tuning::default()
+        },
+        ..GpuOptions::practical(128)
+    };
+    let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+    let greedy = SampleOptions::default();
+    for choice in CHOICES.iter().filter(|choice| !GENERAL.contains(&choice.name)) {
+        let values = [choice.range.start(), choice.range.end()];
+        for &value in values {
+            let tuning = choice.set(Tuning::default(), value);
+            gpu.retune(tuning).unwrap();
+            gpu.reset();
+            let (tokens, _) = sampled(&mut gpu, &PROMPT, &greedy, GREEDY.len());
+            assert_eq!(
+                (tokens.as_slice(), gpu.tuning()),
+                (&GREEDY[..], Some(tuning)),
+                "{} {value}",
+                choice.name
+            );
+        }
+    }
+}
+
+/// Cached tokens stay when launches are cut otherwise, and a tuning that no launch can be made from changes nothing.
+#[test]
+fn an_engine_is_retuned_in_the_middle_of_a_text() {
+    let (gguf, spec) = bundled();
+    let mut gpu = load(&gguf, &spec);
+    let greedy = SampleOptions::default();
+    let (first, _) = sampled(&mut gpu, &PROMPT, &greedy, 1);
+    let tuning = Tuning {
+        attention_splits: 3,
+        head_blocks: 1,
+        graph_steps: 2,
+        ..Tuning::default()
+    };
+    gpu.retune(tuning).unwrap();
+    let error = gpu.retune(recording(0)).unwrap_err().to_string();
+    assert!(error.contains("graph_steps is 0"), "{error}");
+    let (rest, _) = sampled(&mut gpu, &first, &greedy, GREEDY.len() - 1);
+    assert_eq!(
+        ([first, rest].concat().as_slice(), gpu.tuning()),
+        (&GREEDY[..], Some(tuning))
+    );
 }
 
 /// Two texts from one beginning, whose last page is shared, run in turns: each is as if it were alone.

@@ -18,6 +18,7 @@ use crate::gpu::emulated::Emulated;
 use crate::gpu::{GpuEngine, GpuOptions};
 use crate::load::{EngineOptions, LoadError, Model};
 use crate::model::{KvType, ModelSpec, Operation};
+use crate::tuning::{Tuning, TuningSource};
 
 /// An engine to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +89,10 @@ impl Side {
             sequences: 1,
             exact: self.f32,
             kv: settings.kv,
+            tuning: TuningSource::Known,
         };
         if emulated {
-            return on_emulator(model, &options.gpu());
+            return on_emulator(model, &options.gpu(Tuning::default()));
         }
         model.engine(&options, &mut |_, _| {})
     }

@@ -79,9 +79,9 @@ impl<B: Backend> GpuEngine<B> {
 
     /// The recording whose steps end as `sampler` chooses.
     fn recorded(&self, sampler: &Sampler) -> &Recorded<B::Recording> {
-        match &self.sampled {
+        match &self.recordings.sampled {
             Some((_, recorded)) if !sampler.options().is_argmax() => recorded,
-            _ => &self.step,
+            _ => &self.recordings.step,
         }
     }
 

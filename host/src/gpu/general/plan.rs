@@ -24,11 +24,9 @@ use super::super::buffers::Buffers;
 use super::super::decode::{DecodePlan, attention_shape};
 use super::super::matrix::Form;
 use super::super::plan::Plan;
+use super::super::target::Target;
 use super::work::{Floats, Vector, Work, WorkSizes, record_bytes};
-use super::{
-    BEST_BLOCKS_PER_SM, BLOCKS_PER_SM, GeneralModel, Network, Placed, PlacedAttention, PlacedMoe, PlacedPart, Product,
-    TILE_WARPS_PER_SM, ranked,
-};
+use super::{GeneralModel, Network, Placed, PlacedAttention, PlacedMoe, PlacedPart, Product, ranked};
 use crate::model::{Activation, ModelSpec};
 
 type Shaped<T> = std::result::Result<T, ShapeError>;
@@ -43,8 +41,8 @@ pub struct GeneralParts<'a> {
     pub weights: u64,
     /// The step's buffers and the cache.
     pub buffers: &'a Buffers,
-    /// Multiprocessors of the device.
-    pub multiprocessors: u32,
+    /// The device, and what was chosen for it.
+    pub target: Target,
 }
 
 /// The experts that a product is made for.
@@ -114,7 +112,7 @@ impl GeneralParts<'_> {
     }
 
     fn max_blocks(&self) -> u32 {
-        BLOCKS_PER_SM * self.multiprocessors
+        self.target.row_blocks()
     }
 }
 
@@ -287,7 +285,7 @@ impl Builder<'_> {
         let launch = match product.form {
             Form::File => gemv::launch_with(matrix.ty, shape, operands, parts.max_blocks(), extra, count)?,
             Form::Tiles => {
-                let blocks = parts.multiprocessors * TILE_WARPS_PER_SM / tensor::warps(shape.tiles() as u32);
+                let blocks = parts.target.tile_blocks(tensor::warps(shape.tiles() as u32));
                 tensor::launch_with(matrix.ty, shape, operands, blocks, extra, count)?
             }
         };
@@ -317,7 +315,7 @@ impl Builder<'_> {
             out: b.attention,
         };
         let pages @ (format, page_bytes) = (parts.buffers.format, parts.buffers.page_bytes);
-        let launch = match parts.model.fast(parts.spec, spec, pages, parts.multiprocessors) {
+        let launch = match parts.model.fast(parts.spec, spec, pages, &parts.target) {
             Some(plan) => attention(&plan, buffers),
             None => {
                 let shape = attention_shape(parts.spec, spec, page_bytes);
@@ -407,7 +405,7 @@ impl Builder<'_> {
     fn head(&mut self) -> Shaped<u32> {
         let (parts, spec, b) = (self.parts, self.parts.spec, self.parts.buffers);
         self.product("head", &parts.model.output, self.work.normed, b.logits, None)?;
-        let blocks = BEST_BLOCKS_PER_SM * parts.multiprocessors;
+        let blocks = parts.target.head_blocks();
         let softcap = spec.logit_softcap.unwrap_or(0.0);
         let launch = best::launch(b.logits, b.best, spec.vocab_size, softcap, blocks)?;
         self.plan.push("best", None, 0, launch);

@@ -1,0 +1,78 @@
+//! What launches are shaped for: a device's size, and the choices made for it.
+
+use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
+use sparkinfer_device::decode::kv::KvFormat;
+use sparkinfer_device::shape::ShapeError;
+
+use crate::tuning::Tuning;
+
+/// Blocks of a head launch, for each multiprocessor, that there is memory for.
+const MOST_HEAD_BLOCKS: u32 = 16;
+
+/// A device as plans see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Multiprocessors: how many blocks make a full wave.
+    pub multiprocessors: u32,
+    /// The choices.
+    pub tuning: Tuning,
+}
+
+impl Target {
+    /// How a part's attention is launched.
+    ///
+    /// # Errors
+    /// A shape that the fast kernels do not take.
+    pub fn attention(
+        &self,
+        shape: AttentionShape,
+        format: KvFormat,
+        head_dim: u32,
+    ) -> Result<AttentionPlan, ShapeError> {
+        let Tuning {
+            attention_splits,
+            attention_warps,
+            attention_least_chunks,
+            ..
+        } = self.tuning;
+        let shape = AttentionShape {
+            least_chunks: attention_least_chunks,
+            ..shape
+        };
+        let plan = AttentionPlan::new(shape, format, head_dim, self.multiprocessors)?;
+        let splits = if attention_splits == 0 {
+            plan.splits
+        } else {
+            attention_splits
+        };
+        Ok(plan.with(splits, attention_warps))
+    }
+
+    /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.
+    pub fn attention_workspace(&self, shape: AttentionShape, format: KvFormat, head_dim: u32) -> usize {
+        let plan = self.attention(shape, format, head_dim);
+        plan.map_or(0, |plan| {
+            plan.with(AttentionPlan::MAX_SPLITS, plan.warps).workspace_floats()
+        })
+    }
+
+    /// Blocks that make logits.
+    pub fn head_blocks(&self) -> u32 {
+        self.tuning.head_blocks.clamp(1, MOST_HEAD_BLOCKS) * self.multiprocessors
+    }
+
+    /// Candidates that such blocks leave at most, whatever the choices.
+    pub fn most_candidates(&self) -> usize {
+        (MOST_HEAD_BLOCKS * self.multiprocessors) as usize
+    }
+
+    /// Blocks of a large launch of the general path at most.
+    pub fn row_blocks(&self) -> u32 {
+        self.tuning.row_blocks * self.multiprocessors
+    }
+
+    /// Blocks of `warps` warps that multiply tiles at most.
+    pub fn tile_blocks(&self, warps: u32) -> u32 {
+        self.multiprocessors * self.tuning.tile_warps / warps.max(1)
+    }
+}
