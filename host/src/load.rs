@@ -222,14 +222,23 @@ impl Model {
         Ok(Box::new(self.cpu_engine(options)?))
     }
 
-    fn gpu_engine(
+    /// The engine of GPU number `number`, or of the first usable one.
+    ///
+    /// # Errors
+    /// No usable GPU, a model that it does not take, or too little memory.
+    pub fn gpu_engine(
         &self,
         number: Option<u32>,
         options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<GpuEngine<CudaDevice>, DeviceError> {
         let device = CudaDevice::open(number)?;
-        let Known { tuning, origin } = Known::of(options.tuning, device.gpu().context().device());
+        let Known { tuning, origin } = Known::of(
+            options.tuning,
+            device.gpu().context().device(),
+            &self.spec,
+            options.kv.unwrap_or_default(),
+        );
         tracing::info!(%origin, ?tuning, "launch shapes");
         GpuEngine::load_with(device, &self.gguf, &self.spec, &options.gpu(tuning), progress)
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::{BenchError, BenchOptions, DecodeRow, Limit, Peer, ProfileAt, PromptRow, Result, Spread, kv_bytes};
-use crate::engine::Engine;
+use crate::engine::{self, Engine};
 use crate::model::ModelSpec;
 use crate::sample::{SampleOptions, Sampler};
 
@@ -28,8 +28,10 @@ impl Run<'_> {
         let rows = options.prompt_sizes.iter().map(|&tokens| {
             (self.note)(&format!("prompt of {tokens} tokens"));
             let prompt = &self.prompt[..tokens.min(self.prompt.len())];
-            let (ours, peer) =
-                self.interleaved(|engine| prompt_rate(engine, prompt), |peer| peer.prompt(prompt.len()))?;
+            let (ours, peer) = self.interleaved(
+                |engine| Ok(prompt_rate(engine, prompt)?),
+                |peer| peer.prompt(prompt.len()),
+            )?;
             Ok(PromptRow { tokens, ours, peer })
         });
         rows.collect()
@@ -56,7 +58,7 @@ impl Run<'_> {
     fn decode_row(&mut self, depth: usize, bandwidth: Option<f64>) -> Result<DecodeRow> {
         let (tokens, first) = (self.options.tokens, self.prompt[depth.min(self.prompt.len() - 1)]);
         let (ours, peer) = self.interleaved(
-            |engine| decode_rate(engine, first, tokens),
+            |engine| Ok(decode_rate(engine, first, tokens)?),
             |peer| peer.decode(depth, tokens),
         )?;
         let middle = depth + 1 + tokens / 2;
@@ -111,7 +113,7 @@ fn fill(engine: &mut dyn Engine, prompt: &[u32], depth: usize) -> Result<()> {
 }
 
 /// Tokens a second of a prompt into an empty cache, its last logits on the host.
-fn prompt_rate(engine: &mut dyn Engine, prompt: &[u32]) -> Result<f64> {
+pub(crate) fn prompt_rate(engine: &mut dyn Engine, prompt: &[u32]) -> engine::Result<f64> {
     engine.reset();
     let start = Instant::now();
     engine.prefill(prompt)?;
@@ -120,7 +122,7 @@ fn prompt_rate(engine: &mut dyn Engine, prompt: &[u32]) -> Result<f64> {
 
 /// Tokens a second of greedy decoding behind what is cached, each token on the host, from the first token (which is
 /// `first`'s prompt, and not counted) to the last. The cache is left as it was.
-fn decode_rate(engine: &mut dyn Engine, first: u32, tokens: usize) -> Result<f64> {
+pub(crate) fn decode_rate(engine: &mut dyn Engine, first: u32, tokens: usize) -> engine::Result<f64> {
     let depth = engine.position();
     let mut sampler = Sampler::new(SampleOptions::default());
     let mut times = Vec::with_capacity(tokens + 1);

@@ -23,6 +23,7 @@ use crate::profile::Profile;
 
 pub use limit::{Limit, kv_bytes};
 pub use machine::{Commit, GpuState, Machine, sha256};
+pub(crate) use measure::{decode_rate, prompt_rate};
 pub use peer::{LlamaBench, Peer, PeerFacts, library_path};
 pub use plot::svg;
 pub use spread::Spread;
@@ -197,6 +198,11 @@ impl PromptTokens {
             ids: (1..=count as u64).map(|i| id(i) as u32).collect(),
             description: "tokens from all over the vocabulary".to_owned(),
         }
+    }
+
+    /// The token ids.
+    pub fn into_ids(self) -> Vec<u32> {
+        self.ids
     }
 
     /// The tokens of a text called `name`, again and again.

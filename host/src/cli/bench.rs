@@ -2,13 +2,14 @@
 
 use super::cache::CacheArguments;
 use super::progress::LoadBar;
+use super::tuning::TuningArguments;
 use super::{Outcome, output};
 use crate::bench::{self, BenchOptions, LlamaBench, Peer, PromptTokens, sha256, svg};
 use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
-use crate::tuning::{Tuning, TuningSource};
+use crate::tuning::Tuning;
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub struct Arguments {
     device: DeviceChoice,
     #[command(flatten)]
     cache: CacheArguments,
+    #[command(flatten)]
+    tuning: TuningArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -105,7 +108,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         sequences: options.most_sequences(),
         exact: false,
         kv: arguments.cache.kv_type,
-        tuning: TuningSource::Known,
+        tuning: arguments.tuning.source()?,
     };
     let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
     drop(bar);

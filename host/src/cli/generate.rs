@@ -4,6 +4,7 @@ mod many;
 
 use super::cache::CacheArguments;
 use super::progress::LoadBar;
+use super::tuning::TuningArguments;
 use super::{Outcome, interrupt, output};
 use crate::device::DeviceChoice;
 use crate::engine::Engine;
@@ -12,7 +13,6 @@ use crate::generate::stats::{Stats, Timings};
 use crate::generate::{Finish, Generation, Request, TokenText, context, generate};
 use crate::load::{EngineOptions, Model};
 use crate::sample::SampleOptions;
-use crate::tuning::TuningSource;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, value_parser};
 use serde::Serialize;
@@ -53,6 +53,8 @@ pub struct Arguments {
     device: DeviceChoice,
     #[command(flatten)]
     cache: CacheArguments,
+    #[command(flatten)]
+    tuning: TuningArguments,
     /// Threads of the CPU engine [default: one per core]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
@@ -229,7 +231,7 @@ impl Arguments {
             sequences: usize::from(self.parallel),
             exact: false,
             kv: self.cache.kv_type,
-            tuning: TuningSource::Known,
+            tuning: self.tuning.source()?,
         };
         Ok(model.engine(&options, progress)?)
     }

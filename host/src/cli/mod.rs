@@ -20,6 +20,8 @@ mod progress;
 mod synth;
 mod tokenize;
 mod trace_diff;
+mod tune;
+mod tuning;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -50,6 +52,7 @@ enum Command {
     Kernels(kernels::Arguments),
     Synth(synth::Arguments),
     Bench(bench::Arguments),
+    Tune(tune::Arguments),
     Accuracy(accuracy::Arguments),
     TraceDiff(trace_diff::Arguments),
     Doctor(doctor::Arguments),
@@ -74,6 +77,7 @@ pub fn run() -> ExitCode {
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Synth(arguments) => synth::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Tune(arguments) => tune::run(arguments),
         Command::Accuracy(arguments) => accuracy::run(arguments),
         Command::TraceDiff(arguments) => trace_diff::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

@@ -17,7 +17,7 @@ impl Entry {
     /// Where the module's machine code for this GPU and the running driver is kept; `None` where the user has no
     /// cache folder.
     pub fn of(module: &EmbeddedPtx, device: &DeviceInfo) -> Option<Self> {
-        Some(Self::inside(&folder()?, module, device, &driver_build()))
+        Some(Self::inside(&folder("kernels")?, module, device, &driver_build()))
     }
 
     fn inside(folder: &Path, module: &EmbeddedPtx, device: &DeviceInfo, driver: &str) -> Self {
@@ -65,8 +65,8 @@ impl SplitOffChecked for Vec<u8> {
     }
 }
 
-/// The program's folder in the user's cache.
-fn folder() -> Option<PathBuf> {
+/// The program's folder for `what` in the user's cache.
+pub(crate) fn folder(what: &str) -> Option<PathBuf> {
     let absolute = |path: PathBuf| path.is_absolute().then_some(path);
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).and_then(absolute);
     let home = || {
@@ -74,19 +74,19 @@ fn folder() -> Option<PathBuf> {
             .map(|home| Path::new(&home).join(".cache"))
             .and_then(absolute)
     };
-    Some(cache.or_else(home)?.join("sparkinfer/kernels"))
+    Some(cache.or_else(home)?.join("sparkinfer").join(what))
 }
 
 /// What tells one driver build from another: the kernel module's own description where the system shows it, else the
 /// CUDA version.
-fn driver_build() -> String {
+pub(crate) fn driver_build() -> String {
     let version = super::driver_version().map_or(0, |version| version.0);
     let module = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     format!("{version} {module}")
 }
 
 /// The 64-bit FNV-1a hash.
-pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

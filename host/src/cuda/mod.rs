@@ -9,7 +9,7 @@
 
 pub mod bandwidth;
 mod buffer;
-mod cache;
+pub(crate) mod cache;
 mod compile;
 mod context;
 mod device;

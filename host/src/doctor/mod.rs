@@ -3,7 +3,9 @@
 mod text;
 
 use crate::cuda::{self, DeviceInfo, Gpu, bandwidth};
+use crate::tuning::{Known, store};
 use serde::Serialize;
+use std::fs;
 
 /// The findings, in the order in which one thing needs another.
 #[derive(Debug, Clone, Serialize)]
@@ -60,6 +62,8 @@ pub struct GpuReport {
     pub measured_bandwidth: Option<f64>,
     /// Bytes a second by memory clock and bus width; nothing where the driver does not tell the clock.
     pub nominal_bandwidth: Option<f64>,
+    /// Where launch shapes come from for models that were not tuned, and how many were.
+    pub launch_shapes: String,
 }
 
 /// Kernels inside the program.
@@ -117,7 +121,23 @@ impl GpuReport {
             kernels: opened.map(|gpu| gpu.module().embedded().arch).into(),
             measured_bandwidth: measured,
             nominal_bandwidth: device.nominal_bandwidth(),
+            launch_shapes: launch_shapes(device),
         }
+    }
+}
+
+/// Where launch shapes come from on `device`, and how many models were tuned on this machine.
+fn launch_shapes(device: &DeviceInfo) -> String {
+    let origin = Known::by_table(device).origin;
+    let kept = store::folder().and_then(|folder| Some((fs::read_dir(&folder).ok()?.count(), folder)));
+    match kept {
+        Some((count, folder)) if count > 0 => {
+            format!(
+                "{origin}, those of {count} models by sparkinfer tune ({})",
+                folder.display()
+            )
+        }
+        _ => origin.to_string(),
     }
 }
 
@@ -172,6 +192,7 @@ mod tests {
             kernels,
             measured_bandwidth: None,
             nominal_bandwidth: None,
+            launch_shapes: "by rule".into(),
         }
     }
 

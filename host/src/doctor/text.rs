@@ -57,7 +57,8 @@ impl fmt::Display for GpuReport {
         let nominal = self
             .nominal_bandwidth
             .map_or(String::new(), |b| format!(", {} by the data sheet's rule", rate(b)));
-        writeln!(f, "  memory read     {measured}{nominal}")
+        writeln!(f, "  memory read     {measured}{nominal}")?;
+        writeln!(f, "  launch shapes   {}", self.launch_shapes)
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gpu_takes_three_lines() {
+    fn a_gpu_takes_four_lines() {
         let gpu = GpuReport {
             number: 0,
             name: "NVIDIA H200".into(),
@@ -76,9 +77,10 @@ mod tests {
             kernels: Finding::Found("sm_90".into()),
             measured_bandwidth: Some(4.65e12),
             nominal_bandwidth: None,
+            launch_shapes: "by rule".into(),
         };
         let text = gpu.to_string();
-        assert_eq!(text.lines().count(), 3);
+        assert_eq!(text.lines().count(), 4);
         assert!(
             text.contains("132 multiprocessors, 150.0 GB") && text.contains("4650 GB/s measured\n"),
             "{text}"

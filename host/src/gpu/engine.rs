@@ -131,6 +131,18 @@ impl<B: Backend> GpuEngine<B> {
         self.prompt.as_mut()
     }
 
+    /// Whether two tunings make other launches of a step, or are refused.
+    pub fn steps_differ(&self, one: Tuning, other: Tuning) -> bool {
+        let launches = |tuning| {
+            let plan = self
+                .layout
+                .plan_as(tuning, &self.spec, self.weights.address(), &self.buffers);
+            // Kernel, configuration and the arguments' bytes: everything that a launch is.
+            plan.map(|plan| format!("{plan:?}"))
+        };
+        launches(one) != launches(other)
+    }
+
     /// The device.
     pub fn backend(&self) -> &B {
         &self.backend

@@ -168,13 +168,22 @@ impl Layout {
     /// # Errors
     /// A shape that a kernel does not take.
     pub fn plan(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
+        self.plan_as(*self.tuning(), spec, weights, buffers)
+    }
+
+    /// The same, with launches cut as `tuning` says.
+    ///
+    /// # Errors
+    /// As [`Layout::plan`].
+    pub fn plan_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
+        let target = Target { tuning, ..self.target };
         match &self.model {
             Described::Fused(model) => DecodeParts {
                 spec,
                 model,
                 weights,
                 buffers,
-                target: self.target,
+                target,
             }
             .plan(),
             Described::General(model) => GeneralParts {
@@ -182,7 +191,7 @@ impl Layout {
                 model,
                 weights,
                 buffers,
-                target: self.target,
+                target,
             }
             .plan(),
         }

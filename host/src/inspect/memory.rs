@@ -8,6 +8,7 @@ use crate::cuda;
 use crate::generate::stats::bytes;
 use crate::gpu::{self, GpuOptions};
 use crate::model::{KvType, ModelSpec};
+use crate::tuning::{Known, Tuning, TuningSource};
 
 /// Tokens of room where nothing is asked for, if the model takes so many.
 const CONTEXT: usize = 4096;
@@ -41,6 +42,8 @@ pub struct Gpu {
     pub name: String,
     /// Bytes of its memory.
     pub memory_bytes: u64,
+    /// Where the launch shapes come from that it runs this model with.
+    pub launch_shapes: String,
 }
 
 impl GpuMemory {
@@ -53,14 +56,19 @@ impl GpuMemory {
         let context = context.unwrap_or(CONTEXT.min(spec.context_length));
         let device = cuda::select(None).ok();
         let multiprocessors = device.as_ref().map_or(MULTIPROCESSORS, |device| device.multiprocessors);
+        let known = device
+            .as_ref()
+            .map(|device| Known::of(TuningSource::Known, device, spec, kv));
         let options = GpuOptions {
             kv,
+            tuning: known.as_ref().map_or_else(Tuning::default, |known| known.tuning),
             ..GpuOptions::practical(context)
         };
         let needs = gpu::needs(spec, &options, multiprocessors)?;
         let gpu = device.map(|device| Gpu {
             name: device.name,
             memory_bytes: device.memory_bytes as u64,
+            launch_shapes: known.map_or_else(String::new, |known| known.origin.to_string()),
         });
         let fitting = |gpu: &Gpu| needs.fitting(gpu.memory_bytes, context).min(spec.context_length);
         Ok(Self {
@@ -86,7 +94,15 @@ impl Display for GpuMemory {
             bytes(self.cache_bytes),
             bytes(self.buffer_bytes)
         )?;
-        let (Some(Gpu { name, memory_bytes }), Some(fitting)) = (&self.gpu, self.fitting_context) else {
+        let (
+            Some(Gpu {
+                name,
+                memory_bytes,
+                launch_shapes,
+            }),
+            Some(fitting),
+        ) = (&self.gpu, self.fitting_context)
+        else {
             return Ok(());
         };
         let has = bytes(*memory_bytes);
@@ -97,7 +113,8 @@ impl Display for GpuMemory {
                 bytes(missing)
             ),
             _ => writeln!(f, "  {name} has {has}; {fitting} tokens fit"),
-        }
+        }?;
+        writeln!(f, "  launch shapes {launch_shapes}")
     }
 }
 
@@ -126,6 +143,7 @@ mod tests {
             gpu: Some(Gpu {
                 name: "Small GPU".into(),
                 memory_bytes: 8_000_000_000,
+                launch_shapes: "by rule".into(),
             }),
             weight_bytes: 7_000_000_000,
             cache_bytes: 2_000_000_000,
@@ -135,7 +153,7 @@ mod tests {
         };
         let text = memory.to_string();
         assert!(
-            text.ends_with("Small GPU has 8.00 GB, 1.10 GB too few; 1792 tokens fit\n"),
+            text.ends_with("Small GPU has 8.00 GB, 1.10 GB too few; 1792 tokens fit\n  launch shapes by rule\n"),
             "{text}"
         );
     }

@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use super::store::{self, Key};
 use super::{Tuning, table};
 use crate::cuda::DeviceInfo;
+use crate::model::{KvType, ModelSpec};
 
 /// Where an engine's tuning is to come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TuningSource {
-    /// The best that is known for the GPU.
+    /// The best that is known: what `sparkinfer tune` found for GPU and model, else the checked-in table, else the rules.
     #[default]
     Known,
     /// The rules alone.
@@ -24,6 +26,8 @@ pub enum Origin {
     Rules,
     /// The checked-in table: the GPU that it was found on.
     Table(String),
+    /// A search on this machine.
+    Search,
     /// The command line.
     Given,
 }
@@ -38,23 +42,46 @@ pub struct Known {
 }
 
 impl Known {
-    /// What `source` means on `device`.
-    pub fn of(source: TuningSource, device: &DeviceInfo) -> Self {
-        let (tuning, origin) = match source {
-            TuningSource::Given(tuning) => (tuning, Origin::Given),
-            TuningSource::Rules => (Tuning::default(), Origin::Rules),
-            TuningSource::Known => return Self::by_table(device),
-        };
-        Self { tuning, origin }
+    /// What `source` means for the model of `spec` with a cache of type `kv` on `device`. A kept tuning that cannot be used
+    /// is worth a warning.
+    pub fn of(source: TuningSource, device: &DeviceInfo, spec: &ModelSpec, kv: KvType) -> Self {
+        match source {
+            TuningSource::Given(tuning) => Self {
+                tuning,
+                origin: Origin::Given,
+            },
+            TuningSource::Rules => Self::by_rule(),
+            TuningSource::Known => Self::kept(device, spec, kv).unwrap_or_else(|| Self::by_table(device)),
+        }
     }
 
-    /// What the table says of `device`, else the rules.
-    fn by_table(device: &DeviceInfo) -> Self {
+    /// What a search on this machine found, if it can be used.
+    fn kept(device: &DeviceInfo, spec: &ModelSpec, kv: KvType) -> Option<Self> {
+        let (folder, key) = (store::folder()?, Key::new(device, spec, kv).ok()?);
+        let found = store::load(&folder, &key).unwrap_or_else(|reason| {
+            tracing::warn!(%reason, "a kept tuning is not used");
+            None
+        });
+        found.map(|tuning| Self {
+            tuning,
+            origin: Origin::Search,
+        })
+    }
+
+    /// What the checked-in table says of `device`, else the rules.
+    pub fn by_table(device: &DeviceInfo) -> Self {
         let row = table::row(device.capability, device.multiprocessors);
-        row.map_or(Self::of(TuningSource::Rules, device), |row| Self {
+        row.map_or_else(Self::by_rule, |row| Self {
             tuning: row.tuning,
             origin: Origin::Table(row.gpu),
         })
+    }
+
+    fn by_rule() -> Self {
+        Self {
+            tuning: Tuning::default(),
+            origin: Origin::Rules,
+        }
     }
 }
 
@@ -63,6 +90,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Rules => f.write_str("by rule"),
             Self::Table(gpu) => write!(f, "found on {gpu}"),
+            Self::Search => f.write_str("found by sparkinfer tune"),
             Self::Given => f.write_str("as given"),
         }
     }

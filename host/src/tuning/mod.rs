@@ -9,12 +9,28 @@
 
 mod choice;
 mod known;
+pub mod report;
+pub mod search;
+pub mod store;
 mod table;
+pub mod trial;
+
+#[cfg(all(test, feature = "bundled-model"))]
+mod tests;
+
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 pub use choice::{CHOICES, Choice, Workload};
 pub use known::{Known, Origin, TuningSource};
+pub use report::{Rates, Report};
+pub use store::Key;
+pub use trial::TrialSizes;
+
+use crate::engine::{Engine, Result};
+use crate::gpu::{Backend, GpuEngine};
+use trial::EngineTrials;
 
 /// The choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,7 +78,53 @@ impl Tuning {
     ///
     /// # Errors
     /// The first choice that is out of its range, with both.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> std::result::Result<(), String> {
         CHOICES.iter().try_for_each(|choice| choice.check(self))
     }
+}
+
+/// How to search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TuneOptions {
+    /// What is timed.
+    pub sizes: TrialSizes,
+    /// Times that each value is timed.
+    pub rounds: usize,
+    /// How long the search may take; what it has not come to then stays as it is.
+    pub budget: Duration,
+}
+
+/// Searches `choices` for the model and the device of `engine`, which is loaded with room for what is tried, and leaves it
+/// with the tuning found.
+///
+/// # Errors
+/// The device's, or no depth that the model has room for.
+pub fn tune<B: Backend>(
+    engine: &mut GpuEngine<B>,
+    start: Tuning,
+    choices: &[&Choice],
+    options: &TuneOptions,
+) -> Result<Report> {
+    let began = Instant::now();
+    engine.retune(start)?;
+    let description = engine.description().clone();
+    let mut trials = EngineTrials::new(engine, options.sizes.clone(), began + options.budget)?;
+    let (after, findings) = search::search(start, choices, options.rounds, &mut trials)?;
+    let mut rates = Vec::new();
+    if after != start {
+        let compared = trials.compare([start, after], options.rounds)?;
+        for (depth, [before, after]) in trials.depths().into_iter().zip(compared) {
+            rates.extend(before.zip(after).map(|(before, after)| Rates { depth, before, after }));
+        }
+    }
+    engine.retune(after)?;
+    Ok(Report {
+        model: description.model,
+        device: description.device,
+        before: start,
+        after,
+        findings,
+        rates,
+        seconds: began.elapsed().as_secs_f64(),
+    })
 }

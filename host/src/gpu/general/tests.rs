@@ -13,6 +13,7 @@ use crate::model::fixture::{EXPERTS, Fixture, HEADS, INNER, LAYERS, VOCAB, WIDTH
 use crate::model::{KvType, ModelSpec, architectures};
 use crate::sample::{SampleOptions, Sampler};
 use crate::synth::{Mix, Preset, Synth, SynthOptions};
+use crate::tuning::{CHOICES, Tuning, Workload};
 
 const CONTEXT: usize = 128;
 /// Logits of these models are of order 1; sums are added in another order, and a key may round to its neighbour.
@@ -261,6 +262,24 @@ fn traces_are_those_of_the_cpu() {
             got.len() == want.len() && difference < EXACT,
             "part {part}: {difference}"
         );
+    }
+}
+
+/// How many blocks share the rows changes no sum.
+#[test]
+fn the_number_of_blocks_changes_no_bit() {
+    let gguf = Fixture::new("qwen3moe").build();
+    let spec = ModelSpec::from_gguf(&gguf).unwrap();
+    for arithmetic in [Arithmetic::Practical, Arithmetic::Reference] {
+        let mut gpu = gpu(&gguf, &spec, arithmetic);
+        let expected = all_logits(&mut gpu, &tokens(3));
+        for choice in CHOICES.iter().filter(|choice| choice.workload == Workload::Decode) {
+            for &value in [choice.range.start(), choice.range.end()] {
+                gpu.retune(choice.set(Tuning::default(), value)).unwrap();
+                gpu.reset();
+                assert!(all_logits(&mut gpu, &tokens(3)) == expected, "{} {value}", choice.name);
+            }
+        }
     }
 }
 
