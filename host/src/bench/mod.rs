@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::engine::{Engine, EngineError};
 use crate::load::Model;
 use crate::profile::Profile;
+use crate::tuning::Tuning;
 
 pub use limit::{Limit, kv_bytes};
 pub use machine::{Commit, GpuState, Machine, sha256};
@@ -98,6 +99,8 @@ pub struct Report {
     pub model: ModelFacts,
     /// The device and the arithmetic.
     pub device: String,
+    /// How launches were cut; none without launches.
+    pub tuning: Option<Tuning>,
     /// The machine and the program.
     pub machine: Machine,
     /// Bytes a second that the device reads, measured in the same run.
@@ -247,7 +250,7 @@ pub fn run(
     }
     note("memory");
     let read_bandwidth = engine.read_bandwidth()?;
-    let device = engine.description().device.clone();
+    let (device, tuning) = (engine.description().device.clone(), engine.tuning());
     let mut run = measure::Run {
         engine,
         spec: &model.spec,
@@ -267,6 +270,7 @@ pub fn run(
             sha256: None,
         },
         device,
+        tuning,
         machine: Machine::look(),
         read_bandwidth,
         peer: run.peer.and_then(|peer| peer.facts()),

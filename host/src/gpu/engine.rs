@@ -166,14 +166,17 @@ impl<B: Backend> GpuEngine<B> {
         Ok(())
     }
 
-    /// Makes the plan and its recordings anew, as `tuning` says.
+    /// Makes the plan and its recordings anew, as `tuning` says; where that fails everything stays as it is.
     fn cut(&mut self, tuning: Tuning) -> Result<(), DeviceError> {
-        self.layout.retune(tuning)?;
+        let plan = self
+            .layout
+            .plan_as(tuning, &self.spec, self.weights.address(), &self.buffers)?;
+        self.recordings = Recordings::new(&self.backend, &plan, &tuning)?;
+        self.plan = plan;
+        self.layout.retune(tuning);
         if let Some(prompt) = &mut self.prompt {
             prompt.limit(tuning.prompt_chunk as usize);
         }
-        self.plan = self.layout.plan(&self.spec, self.weights.address(), &self.buffers)?;
-        self.recordings = Recordings::new(&self.backend, &self.plan, &tuning)?;
         Ok(())
     }
 

@@ -138,12 +138,9 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
         let sizes = buffer_sizes(spec, &model, room, &target);
-        let prompt = prefill::sizes(
-            spec,
-            &model,
-            room.context.max(room.sequences),
-            target.tuning.prompt_chunk as usize,
-        );
+        // A step of several sequences works in a chunk's memory.
+        let chunk = (target.tuning.prompt_chunk as usize).max(room.sequences);
+        let prompt = prefill::sizes(spec, &model, room.context.max(room.sequences), chunk);
         let batch = BatchSizes::new(spec, &model, &sizes, room.sequences).filter(|_| prompt.is_some());
         let model = Described::Fused(Box::new(model));
         Self {
@@ -174,8 +171,9 @@ impl Layout {
     /// The same, with launches cut as `tuning` says.
     ///
     /// # Errors
-    /// As [`Layout::plan`].
+    /// As [`Layout::plan`]; a choice that is out of its range.
     pub fn plan_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
+        tuning.check().map_err(DeviceError)?;
         let target = Target { tuning, ..self.target };
         match &self.model {
             Described::Fused(model) => DecodeParts {
@@ -246,13 +244,8 @@ impl Layout {
     }
 
     /// Cuts the plans that are made from now on as `tuning` says; memory stays as it is.
-    ///
-    /// # Errors
-    /// A choice that is out of its range.
-    pub fn retune(&mut self, tuning: Tuning) -> Result<()> {
-        tuning.check().map_err(DeviceError)?;
+    pub fn retune(&mut self, tuning: Tuning) {
         self.target.tuning = tuning;
-        Ok(())
     }
 
     /// How launches are cut.

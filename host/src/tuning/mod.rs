@@ -3,6 +3,8 @@
 //! A [`Tuning`] holds the choices. Without anything better they are those of [`Tuning::default`], rules that depend on
 //! nothing but the number of multiprocessors.
 //!
+//! Steps of several sequences are cut by rule alone.
+//!
 //! **Determinism**: a tuning fixes every launch, so the same tuning gives the same bytes on the same GPU. Another one may
 //! add partial sums in another order: the last bits of logits then differ, and of two tokens that are equally likely but
 //! for those bits the other one may be chosen.
