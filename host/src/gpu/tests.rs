@@ -314,6 +314,8 @@ fn an_engine_is_retuned_in_the_middle_of_a_text() {
     let (first, _) = sampled(&mut gpu, &PROMPT, &greedy, 1);
     let tuning = Tuning {
         attention_splits: 3,
+        attention_warps: 3,
+        attention_least_chunks: 1,
         head_blocks: 1,
         graph_steps: 2,
         ..Tuning::default()
