@@ -11,6 +11,7 @@ use crate::load::{EngineOptions, Model};
 use crate::tuning::{CHOICES, Choice, Key, Known, Report, TrialSizes, TuneOptions, Tuning, TuningSource, store, tune};
 use anyhow::{Context, Result, bail};
 use clap::{Args, value_parser};
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,22 +64,27 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         DeviceChoice::Auto => None,
         DeviceChoice::Cuda(number) => Some(number),
     };
-    let place = arguments.place()?;
     let bar = LoadBar::start("the model", arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;
     let options = arguments.options(&model)?;
     let mut progress = |done, all| bar.set(done, all);
     let engine = model.gpu_engine(number, &arguments.engine_options(&options), &mut progress);
-    let mut engine = engine.context("there is no GPU to tune for")?;
+    let mut engine = engine.context("nothing can be tuned here")?;
     drop(bar);
+    let place = arguments.place()?;
     if !arguments.quiet {
         output::note(&format_args!("searching for up to {} s", arguments.budget_s));
     }
     let choices: Vec<&Choice> = CHOICES.iter().collect();
     let device = engine.backend().gpu().context().device().clone();
     let report = tune(&mut engine, Known::by_table(&device).tuning, &choices, &options)?;
+    // Before it is printed: whoever reads may be gone.
+    let kept = arguments.keep(&place, &engine, &model, &report);
     output::print(&report, arguments.json)?;
-    arguments.keep(&place, &engine, &model, &report)?;
+    let kept = kept?;
+    if !arguments.quiet {
+        output::note(&format_args!("kept in {}", kept.display()));
+    }
     Ok(Outcome::Done)
 }
 
@@ -89,6 +95,7 @@ enum Place {
 }
 
 impl Arguments {
+    /// The place, where something can be written: a search whose result is lost would be in vain.
     fn place(&self) -> Result<Place> {
         match &self.out {
             Some(path) => {
@@ -97,9 +104,11 @@ impl Arguments {
             }
             None => {
                 let folder = store::folder();
-                Ok(Place::Cache(folder.context(
-                    "there is no cache folder to keep the tuning in: set HOME, or use --out",
-                )?))
+                let folder =
+                    folder.context("there is no cache folder to keep the tuning in: set HOME, or use --out")?;
+                let writable = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder));
+                writable.with_context(|| format!("cannot write into {}: use --out", folder.display()))?;
+                Ok(Place::Cache(folder))
             }
         }
     }
@@ -141,17 +150,13 @@ impl Arguments {
         }
     }
 
-    fn keep(&self, place: &Place, engine: &GpuEngine<CudaDevice>, model: &Model, report: &Report) -> Result<()> {
+    fn keep(&self, place: &Place, engine: &GpuEngine<CudaDevice>, model: &Model, report: &Report) -> Result<PathBuf> {
         let device = engine.backend().gpu().context().device();
         let key = Key::new(device, &model.spec, engine.description().kv)?;
         let path = match place {
             Place::File(path) => store::write(path, Some(key), &report.model, report.after).map(|()| path.clone()),
             Place::Cache(folder) => store::keep(folder, key, &report.model, report.after),
         };
-        let path = path.context("the tuning cannot be kept")?;
-        if !self.quiet {
-            output::note(&format_args!("kept in {}", path.display()));
-        }
-        Ok(())
+        path.context("the tuning cannot be kept")
     }
 }
