@@ -15,7 +15,7 @@ use crate::sample::Sampler;
 use crate::tuning::Tuning;
 
 pub use sequence::Sequence;
-pub(crate) use sequence::Waiting;
+pub(crate) use sequence::{Mark, Waiting};
 
 /// The result of everything an engine does.
 pub type Result<T> = std::result::Result<T, EngineError>;
@@ -177,6 +177,20 @@ pub trait Engine {
     /// # Errors
     /// As [`Engine::prefill`].
     fn profile(&mut self, _token: u32, _repetitions: usize) -> Result<Option<Profile>> {
+        Ok(None)
+    }
+
+    /// As [`Engine::profile`], of the step that would append `tokens[i]` to `sequences[i]`. None for an engine that takes one
+    /// sequence after the other.
+    ///
+    /// # Errors
+    /// As [`Engine::next_of_many`], or more sequences than a step takes.
+    fn profile_of_many(
+        &mut self,
+        _sequences: &[Sequence],
+        _tokens: &[u32],
+        _repetitions: usize,
+    ) -> Result<Option<Profile>> {
         Ok(None)
     }
 

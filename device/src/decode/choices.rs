@@ -33,6 +33,16 @@ impl Choices {
         self.0.as_mut_ptr().wrapping_add(lane as usize)
     }
 
+    /// The expert of `rank` and one more, if it has been told; else 0.
+    ///
+    /// # Safety
+    /// `rank` is below [`MAX_USED`].
+    #[inline(always)]
+    pub(super) unsafe fn told(self, rank: u32) -> u32 {
+        // SAFETY: the caller's.
+        unsafe { atomic::gpu::load_relaxed(self.word(rank)) as u32 }
+    }
+
     /// Empties all words. All lanes of a warp call this together, behind the wait.
     ///
     /// # Safety

@@ -23,13 +23,13 @@
 
 pub mod advance;
 pub mod attention;
-pub mod best;
 pub mod choices;
 pub mod columns;
 pub mod down;
 pub mod gateup;
 pub mod head;
 pub mod kv;
+pub mod many;
 pub mod meeting;
 pub mod norm_qkv;
 pub mod o_proj;

@@ -19,8 +19,6 @@
 //! **Precision**: activations are pairs of f16 ([`record`]), 22 bits; weights enter the products as the integers that
 //! they are in the file, and sums are f32. So a prompt's logits are those of the decode kernels but for rounding.
 //!
-//! The next tokens of several sequences go the same way, with the attention of decode steps: [`many`].
-//!
 //! Every kernel waits for the launch before it reads anything, and every sum has a fixed order. [`plan`] puts the
 //! launches of a layer together; counts and positions are arguments, so that a grid has no more blocks than work.
 
@@ -30,8 +28,6 @@ pub mod combine;
 pub mod down;
 pub mod gateup;
 pub mod gemm;
-#[cfg(not(target_arch = "nvptx64"))]
-pub mod many;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod plan;
 pub mod product;

@@ -188,6 +188,32 @@ pub fn layer(
     table: DevicePtr<u32>,
     chunk: Chunk,
 ) -> Result<Vec<Named>, ShapeError> {
+    let mut launches = attention_part(shape, w, cache, b, table, chunk)?;
+    launches.extend(expert_part(shape, w, b, chunk)?);
+    Ok(launches)
+}
+
+fn attention_part(
+    shape: &PromptShape,
+    w: &LayerWeights,
+    cache: &LayerCache,
+    b: &PromptBuffers,
+    table: DevicePtr<u32>,
+    chunk: Chunk,
+) -> Result<Vec<Named>, ShapeError> {
+    let ExpertShape { columns, eps, .. } = shape.experts;
+    if !w.qkv_bias.is_null() {
+        let rule = "a bias of q, k and v; it takes none".to_owned();
+        return Err(ShapeError::new("prefill_gemm", rule));
+    }
+    let none = Matrix::new(DevicePtr::null(), 0, TileKind::Q4K);
+    let product = |matrices, columns, add| GemmShape {
+        matrices,
+        columns,
+        tokens: chunk.count,
+        add,
+        reserved: 0,
+    };
     let heads = HeadBuffers {
         qkv: b.qkv,
         q_norm: w.q_norm,
@@ -200,69 +226,28 @@ pub fn layer(
         out: b.attended,
     };
     let kind = (shape.format, shape.head_dim);
-    let mixing = vec![
-        small("append", append(&heads, shape.attention, kind, chunk)?),
-        small("attention", attention(&heads, shape.attention, kind, chunk)?),
-    ];
-    around(shape, w, b, chunk.count, mixing)
-}
-
-/// The launches of a layer for `tokens` rows, `mixing` being those from q, k and v to the attention output.
-///
-/// # Errors
-/// The first shape that a kernel does not take.
-pub(super) fn around(
-    shape: &PromptShape,
-    w: &LayerWeights,
-    b: &PromptBuffers,
-    tokens: u32,
-    mixing: Vec<Named>,
-) -> Result<Vec<Named>, ShapeError> {
-    let mut launches = attention_part(shape, w, b, tokens, mixing)?;
-    launches.extend(expert_part(shape, w, b, tokens)?);
-    Ok(launches)
-}
-
-fn attention_part(
-    shape: &PromptShape,
-    w: &LayerWeights,
-    b: &PromptBuffers,
-    tokens: u32,
-    mixing: Vec<Named>,
-) -> Result<Vec<Named>, ShapeError> {
-    let ExpertShape { columns, eps, .. } = shape.experts;
-    if !w.qkv_bias.is_null() {
-        let rule = "a bias of q, k and v; it takes none".to_owned();
-        return Err(ShapeError::new("prefill_gemm", rule));
-    }
-    let none = Matrix::new(DevicePtr::null(), 0, TileKind::Q4K);
-    let product = |matrices, columns, add| GemmShape {
-        matrices,
-        columns,
-        tokens,
-        add,
-        reserved: 0,
-    };
     let width = shape.attention.heads * shape.head_dim;
     let output = product([w.output, none, none], width, 1);
     let no_gain = DevicePtr::null();
-    let normed = split(b.x, w.attention_norm, b.records, b.factors, tokens, columns, eps)?;
+    let normed = split(b.x, w.attention_norm, b.records, b.factors, chunk.count, columns, eps)?;
     let qkv = gemm(b.records, b.factors, b.qkv, product(w.qkv, columns, 0))?;
-    let plain = split(b.attended, no_gain, b.records, b.factors, tokens, width, eps)?;
+    let plain = split(b.attended, no_gain, b.records, b.factors, chunk.count, width, eps)?;
     let project = gemm(b.records, b.factors, b.x, output)?;
-    let before = [small("split_x", normed), large("qkv", &w.qkv, columns, 1, qkv)];
-    let after = [
+    Ok(vec![
+        small("split_x", normed),
+        large("qkv", &w.qkv, columns, 1, qkv),
+        small("append", append(&heads, shape.attention, kind, chunk)?),
+        small("attention", attention(&heads, shape.attention, kind, chunk)?),
         small("split_attended", plain),
         large("o_proj", &[w.output], width, 1, project),
-    ];
-    Ok(before.into_iter().chain(mixing).chain(after).collect())
+    ])
 }
 
 fn expert_part(
     shape: &PromptShape,
     w: &LayerWeights,
     b: &PromptBuffers,
-    tokens: u32,
+    chunk: Chunk,
 ) -> Result<Vec<Named>, ShapeError> {
     let ExpertShape {
         experts,
@@ -272,7 +257,7 @@ fn expert_part(
         eps,
         ..
     } = shape.experts;
-    let g = &b.grouping;
+    let (tokens, g) = (chunk.count, &b.grouping);
     let route = RouterBuffers {
         weights: w.router,
         x: b.x,

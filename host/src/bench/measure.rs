@@ -9,7 +9,7 @@ use crate::model::ModelSpec;
 use crate::sample::{SampleOptions, Sampler};
 
 /// Replays of a stage behind one of its times.
-const PROFILE_REPETITIONS: usize = 50;
+pub(super) const PROFILE_REPETITIONS: usize = 50;
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -77,6 +77,7 @@ impl Run<'_> {
         let profile = self.engine.profile(token, PROFILE_REPETITIONS)?;
         let kv_bytes = kv_bytes(self.spec, self.engine.description().kv, depth + 1);
         Ok(profile.map(|profile| ProfileAt {
+            sequences: 1,
             depth,
             kv_bytes,
             profile,

@@ -178,7 +178,9 @@ pub struct PromptRow {
 /// A profile of a step at a depth.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ProfileAt {
-    /// Tokens in the cache.
+    /// Sequences of the step.
+    pub sequences: usize,
+    /// Tokens in the cache of each.
     pub depth: usize,
     /// Bytes of keys and values that the step reads.
     pub kv_bytes: u64,
@@ -260,8 +262,9 @@ pub fn run(
         note,
     };
     let prompts = run.prompts()?;
-    let together = run.together()?;
-    let (decode, profiles) = run.decode(read_bandwidth)?;
+    let (together, of_many) = run.together()?;
+    let (decode, mut profiles) = run.decode(read_bandwidth)?;
+    profiles.extend(of_many);
     Ok(Report {
         model: ModelFacts {
             title: model.spec.title(),

@@ -120,7 +120,10 @@ impl Report {
 
     fn profile_table(&self, f: &mut fmt::Formatter<'_>, at: &ProfileAt) -> fmt::Result {
         let profile = &at.profile;
-        writeln!(f, "\na step at depth {}, µs:", at.depth)?;
+        match at.sequences {
+            1 => writeln!(f, "\na step at depth {}, µs:", at.depth)?,
+            several => writeln!(f, "\na step of {several} sequences at depth {}, µs:", at.depth)?,
+        }
         let mut table = Table::new(["stage", "launches", "alone", "share", "MB", "GB/s alone"]);
         if self.read_bandwidth.is_some() {
             table.head(["of memory"]);

@@ -14,6 +14,22 @@ impl Sequence {
     }
 }
 
+/// Knows a sequence again that has waited since it was marked: one that was the current one in between has another handle.
+#[derive(Debug)]
+pub(crate) struct Mark(Weak<()>);
+
+impl Mark {
+    /// Of `sequence`.
+    pub(crate) fn new(sequence: &Sequence) -> Self {
+        Self(Arc::downgrade(&sequence.0))
+    }
+
+    /// Whether it is `sequence`'s.
+    pub(crate) fn is_of(&self, sequence: &Sequence) -> bool {
+        self.0.ptr_eq(&Arc::downgrade(&sequence.0))
+    }
+}
+
 /// The waiting sequences of an engine, each with its state.
 #[derive(Debug)]
 pub(crate) struct Waiting<T>(Vec<(Weak<()>, T)>);
@@ -74,6 +90,17 @@ mod tests {
         assert_eq!(waiting.take(&foreign), None);
         assert_eq!((waiting.take(&two), waiting.take(&two)), (Some(2), None));
         assert_eq!(waiting.take(&one), Some(1));
+    }
+
+    #[test]
+    fn a_mark_is_of_one_stay() {
+        let mut waiting = Waiting::new();
+        let (one, two) = (waiting.keep(1), waiting.keep(2));
+        let mark = Mark::new(&one);
+        assert!(mark.is_of(&one) && mark.is_of(&one.alias()) && !mark.is_of(&two));
+        let state = waiting.take(&one).unwrap();
+        drop(one);
+        assert!(!mark.is_of(&waiting.keep(state)));
     }
 
     #[test]

@@ -1,30 +1,32 @@
 //! A step of several sequences at once: the plan for each number of them, and the memory that they need.
 //!
-//! Rows of activations go through the kernels of [prompts](super::prefill), attention is the decode step's over each
-//! sequence's own pages. So a row's logits do not depend on the other rows, nor on how many there are; they differ from
-//! those of a step for one sequence by rounding.
+//! A row's logits do not depend on the other rows, nor on how many there are; they may differ from those of a step for one
+//! sequence by rounding. A greedy step leaves on the device what the next one begins with, so that nothing goes there as
+//! long as the same sequences go on.
 
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
 
 use cuda_std::DevicePtr;
 use sparkinfer_device::decode::StepState;
-use sparkinfer_device::decode::attention::AttentionPlan;
-use sparkinfer_device::decode::best::{self, best};
-use sparkinfer_device::decode::head::Best;
-use sparkinfer_device::decode::rows::{Matrix, TileKind};
-use sparkinfer_device::prefill::gemm::{GemmShape, gemm};
-use sparkinfer_device::prefill::many::{ManyBuffers, layer_of_many};
-use sparkinfer_device::prefill::split::split;
+use sparkinfer_device::decode::choices::MAX_USED;
+use sparkinfer_device::decode::head::HeadShape;
+use sparkinfer_device::decode::many::MOST;
+use sparkinfer_device::decode::many::advance::{Next, SLOTS};
+use sparkinfer_device::decode::many::plan::{Ending, ManyBuffers, beginning, ending, layer};
+use sparkinfer_device::decode::plan::{LayerCache, LayerShape, LayerWeights};
+use sparkinfer_device::decode::residual::Residual;
+use sparkinfer_device::decode::state::NO_TOKEN;
+use sparkinfer_device::embed::Table;
 use sparkinfer_device::shape::ShapeError;
+use sparkinfer_gguf::TensorType;
 
-use super::backend::{Backend, DeviceError, Memory, Result};
+use super::backend::{Backend, DeviceError, HostVisible, Memory, Result};
 use super::buffers::BufferSizes;
-use super::decode::DecodeParts;
+use super::decode::{DecodeParts, stages};
+use super::engine::emitted;
 use super::layers::FusedModel;
 use super::plan::Plan;
-use super::prefill::Prompt;
-use crate::model::ModelSpec;
 
 /// Sizes that the memory follows from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,115 +35,162 @@ pub struct BatchSizes {
     pub sequences: usize,
     /// Pages that a sequence holds at most.
     pub pages: usize,
-    /// Floats of workspace of a sequence's attention.
-    pub partial: usize,
-    /// Query heads, in the layer that has most.
-    pub heads: usize,
-    /// Logits.
-    pub vocab: usize,
+    /// What a step of one works in.
+    pub one: BufferSizes,
 }
+
+/// Number of buffers.
+const BUFFERS: usize = 14;
 
 impl BatchSizes {
     /// For `sequences` sequences with buffers of `sizes`, if the kernels take the model.
-    pub fn new(spec: &ModelSpec, model: &FusedModel, sizes: &BufferSizes, sequences: usize) -> Option<Self> {
-        let groups = model
-            .layers
-            .iter()
-            .map(|(part, _)| part.spec.heads / part.spec.kv_heads.max(1));
-        let taken = groups.max().unwrap_or(0) <= 8 && spec.logit_softcap.is_none();
+    pub fn new(model: &FusedModel, sizes: &BufferSizes, sequences: usize) -> Option<Self> {
+        let taken = model.layers.iter().all(|(part, _)| {
+            let groups = part.spec.heads / part.spec.kv_heads.max(1);
+            groups <= 8 && matches!(part.spec.head_dim, 64 | 128)
+        });
         (taken && sequences > 1).then_some(Self {
-            sequences,
+            sequences: sequences.min(MOST as usize),
             pages: sizes.pages / sequences,
-            partial: sizes.partial,
-            heads: sizes.heads,
-            vocab: sizes.vocab,
+            one: *sizes,
         })
     }
 
     /// Floats from one row of logits to the next: whole groups of 16 rows of the matrix.
     fn stride(&self) -> usize {
-        self.vocab.next_multiple_of(16)
+        self.one.vocab.next_multiple_of(16)
     }
 
-    /// The byte offsets of states, tables, workspace, counters, logits, candidates and next tokens; then the end.
-    fn places(&self) -> [usize; 8] {
+    /// The byte offsets of the buffers, and the bytes of all.
+    fn places(&self) -> ([usize; BUFFERS], usize) {
+        let one = &self.one;
         let words = [
             4,
-            self.pages,
-            self.partial,
-            self.heads,
-            self.stride(),
-            2 * best::BLOCKS as usize,
             1,
+            one.hidden,
+            one.hidden,
+            one.hidden / 16,
+            one.qkv,
+            one.attended,
+            one.partial,
+            one.heads,
+            one.experts,
+            2 * MAX_USED as usize,
+            one.inner,
+            self.pages,
+            self.stride() + 2 * one.candidates,
         ];
-        let mut places = [0; 8];
-        for (i, words) in words.into_iter().enumerate() {
-            places[i + 1] = (places[i] + 4 * self.sequences * words).next_multiple_of(256);
-        }
-        places
+        let mut end = 0;
+        let places = words.map(|words| {
+            let place = end;
+            end = (place + 4 * self.sequences * words).next_multiple_of(256);
+            place
+        });
+        (places, end)
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.places()[7]
+        self.places().1
+    }
+
+    /// The buffers in memory at `address`, and how a step ends in them, with its tokens in the ring at `ring`.
+    fn buffers(&self, address: u64, ring: u64, parts: &DecodeParts<'_>) -> (ManyBuffers, Ending) {
+        let (places, _) = self.places();
+        let at = |i: usize| address + places[i] as u64;
+        let logits_bytes = (4 * self.sequences * self.stride()) as u64;
+        let buffers = ManyBuffers {
+            streams: Residual {
+                x: DevicePtr::from_raw(at(2)),
+                gained: DevicePtr::from_raw(at(3)),
+                squares: DevicePtr::from_raw(at(4)),
+            },
+            qkv: DevicePtr::from_raw(at(5)),
+            attention: DevicePtr::from_raw(at(6)),
+            partial: DevicePtr::from_raw(at(7)),
+            counters: DevicePtr::from_raw(at(8)),
+            router_logits: DevicePtr::from_raw(at(9)),
+            choices: DevicePtr::from_raw(at(10)),
+            h: DevicePtr::from_raw(at(11)),
+            tables: DevicePtr::from_raw(at(12)),
+            pages: self.pages as u32,
+            states: DevicePtr::from_raw(at(0)),
+        };
+        let end = Ending {
+            matrix: parts.matrix(&parts.model.output),
+            shape: HeadShape {
+                rows: parts.spec.vocab_size as u32,
+                columns: parts.spec.embedding_length as u32,
+                eps: parts.spec.norm_eps,
+                softcap: parts.spec.logit_softcap.unwrap_or(0.0),
+            },
+            logits: DevicePtr::from_raw(at(13)),
+            stride: self.stride() as u32,
+            best: DevicePtr::from_raw(at(13) + logits_bytes),
+            blocks: parts.target.head_blocks(),
+            next: Next {
+                states: buffers.states,
+                tokens: DevicePtr::from_raw(at(1)),
+                ring: DevicePtr::from_raw(ring),
+            },
+        };
+        (buffers, end)
     }
 }
 
-/// The model's end as the kernels take it.
-struct End {
-    norm: DevicePtr<f32>,
-    eps: f32,
-    columns: u32,
-    output: Matrix,
-    bytes: u64,
+/// A layer as the launches take it.
+struct BatchLayer {
+    shape: LayerShape,
+    weights: LayerWeights,
+    cache: LayerCache,
+    /// The names of its launches, and the bytes of weights that each reads at least.
+    stages: [(&'static str, u64); 6],
 }
 
 /// What the plans are made from, the memory that they work in, and what was recorded of them.
 pub struct Batch<R> {
     sizes: BatchSizes,
-    many: ManyBuffers,
-    logits: DevicePtr<f32>,
-    candidates: DevicePtr<Best>,
-    next: DevicePtr<u32>,
-    end: End,
-    multiprocessors: u32,
+    buffers: ManyBuffers,
+    end: Ending,
+    embedding: (TensorType, DevicePtr<u8>, Table),
+    first_norm: DevicePtr<f32>,
+    layers: Vec<BatchLayer>,
+    head_bytes: u64,
     /// The page tables on the device.
     uploaded: Vec<Vec<u32>>,
+    /// What the device begins its next step with, as far as it is known.
+    known: Vec<StepState>,
+    /// Steps so far: the number of the next one.
+    steps: u32,
+    /// The tokens of the last steps, written by the device.
+    ring: Box<dyn HostVisible>,
     /// The step of as many sequences as the index says, and one.
     recorded: Vec<Option<R>>,
     _memory: Box<dyn Memory>,
 }
 
 impl<R> Batch<R> {
-    /// Allocates the memory.
+    /// Allocates the memory, and collects what the plans need.
     ///
     /// # Errors
-    /// Out of memory.
+    /// Out of memory, or a shape that a kernel does not take.
     pub fn new<B: Backend<Recording = R>>(backend: &B, parts: &DecodeParts<'_>, sizes: BatchSizes) -> Result<Self> {
         let memory = backend.allocate(sizes.bytes())?;
-        let places = sizes.places().map(|place| memory.address() + place as u64);
-        let output = &parts.model.output;
+        let ring = backend.host_visible((SLOTS * MOST) as usize)?;
+        let (buffers, end) = sizes.buffers(memory.address(), ring.address(), parts);
+        let first = parts.model.layers.first();
         Ok(Self {
             sizes,
-            many: ManyBuffers {
-                states: DevicePtr::from_raw(places[0]),
-                tables: DevicePtr::from_raw(places[1]),
-                pages: sizes.pages as u32,
-                partial: DevicePtr::from_raw(places[2]),
-                counters: DevicePtr::from_raw(places[3]),
-            },
-            logits: DevicePtr::from_raw(places[4]),
-            candidates: DevicePtr::from_raw(places[5]),
-            next: DevicePtr::from_raw(places[6]),
-            end: End {
-                norm: parts.at(parts.model.output_norm),
-                eps: parts.spec.norm_eps,
-                columns: parts.spec.embedding_length as u32,
-                output: parts.matrix(output),
-                bytes: output.expert_bytes,
-            },
-            multiprocessors: parts.target.multiprocessors,
+            buffers,
+            end,
+            embedding: parts.embedding_table(),
+            first_norm: parts.at(first.map_or(parts.model.output_norm, |(attention, _)| attention.norm)),
+            layers: layers(parts).map_err(DeviceError::new)?,
+            head_bytes: parts.model.output.expert_bytes,
             uploaded: vec![Vec::new(); sizes.sequences],
+            known: Vec::new(),
+            steps: 0,
+            ring,
             recorded: (0..sizes.sequences).map(|_| None).collect(),
             _memory: memory,
         })
@@ -154,12 +203,25 @@ impl<R> Batch<R> {
 
     /// The logits of row `row` of the last step.
     pub fn logits(&self, row: usize) -> DevicePtr<f32> {
-        DevicePtr::from_raw(self.logits.as_raw() + 4 * (row * self.sizes.stride()) as u64)
+        self.end.logits.add(row * self.sizes.stride())
     }
 
-    /// The likeliest tokens of the last step's rows.
-    pub fn next(&self) -> DevicePtr<u32> {
-        self.next
+    /// The likeliest tokens of the rows of step `step`, one of the last [`SLOTS`], waiting for it; [`NO_TOKEN`] where no
+    /// logit is a number.
+    ///
+    /// # Errors
+    /// The driver's, of the step too.
+    pub fn chosen<B: Backend>(&mut self, backend: &B, step: u32, tokens: &mut [u32]) -> Result<()> {
+        let first = (step % SLOTS * MOST) as usize;
+        for (row, token) in tokens.iter_mut().enumerate() {
+            *token = emitted(backend, self.ring.as_ref(), first + row, step)?;
+        }
+        if step.wrapping_add(1) == self.steps {
+            for (state, &token) in self.known.iter_mut().zip(&*tokens) {
+                state.token = token;
+            }
+        }
+        Ok(())
     }
 
     /// Tells the device the pages of the sequence in row `row`.
@@ -168,80 +230,107 @@ impl<R> Batch<R> {
     /// The driver's.
     pub fn set_pages<B: Backend>(&mut self, backend: &B, row: usize, pages: &[u32]) -> Result<()> {
         if !self.uploaded[row].starts_with(pages) {
-            let table = self.many.tables.as_raw() + 4 * (row * self.sizes.pages) as u64;
-            backend.write(table, bytemuck::cast_slice(pages))?;
+            let table = self.buffers.tables.add(row * self.sizes.pages);
+            backend.write(table.as_raw(), bytemuck::cast_slice(pages))?;
             self.uploaded[row] = pages.to_vec();
         }
         Ok(())
     }
 
-    /// Enqueues the step of as many sequences as there are `states`, whose pages the device knows.
+    /// Enqueues the step that begins with `states`, but for their step numbers, on pages that the device knows; its number.
     ///
     /// # Errors
     /// The backend's, or a shape that a kernel does not take.
-    pub fn step<B: Backend<Recording = R>>(
-        &mut self,
-        backend: &B,
-        prompt: &Prompt,
-        states: &[StepState],
-    ) -> Result<()> {
-        let tokens: Vec<u32> = states.iter().map(|state| state.token).collect();
-        backend.write(prompt.tokens().as_raw(), bytemuck::cast_slice(&tokens))?;
-        backend.write(self.many.states.as_raw(), bytemuck::cast_slice(states))?;
-        let index = states.len() - 1;
+    pub fn step<B: Backend<Recording = R>>(&mut self, backend: &B, states: &[StepState]) -> Result<u32> {
+        self.set_states(backend, states)?;
+        self.follow(backend, states.len())
+    }
+
+    /// Enqueues the step of `rows` sequences that begins with what the last step leaves; its number.
+    ///
+    /// # Errors
+    /// As [`Batch::step`].
+    pub fn follow<B: Backend<Recording = R>>(&mut self, backend: &B, rows: usize) -> Result<u32> {
+        let index = rows - 1;
         if self.recorded[index].is_none() {
-            let plan = self.plan(prompt, states.len() as u32)?;
+            let plan = self.plan(rows as u32)?;
             self.recorded[index] = Some(backend.record(&plan.launches())?);
+        }
+        let step = self.steps;
+        self.steps = step.wrapping_add(1);
+        // What the step leaves: the tokens are known when they are asked for.
+        for state in &mut self.known {
+            *state = StepState {
+                token: NO_TOKEN,
+                position: state.position + 1,
+                step: self.steps,
+                ..*state
+            };
         }
         self.recorded[index]
             .as_ref()
-            .map_or(Ok(()), |recording| backend.replay(recording))
+            .map_or(Ok(()), |recording| backend.replay(recording))?;
+        Ok(step)
+    }
+
+    /// Tells the device what the next step begins with, where it does not know.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn set_states<B: Backend>(&mut self, backend: &B, states: &[StepState]) -> Result<()> {
+        let numbered = states.iter().map(|state| StepState {
+            step: self.steps,
+            ..*state
+        });
+        let states: Vec<StepState> = numbered.collect();
+        if self.known != states {
+            let tokens: Vec<u32> = states.iter().map(|state| state.token).collect();
+            backend.write(self.end.next.tokens.as_raw(), bytemuck::cast_slice(&tokens))?;
+            backend.write(self.buffers.states.as_raw(), bytemuck::cast_slice(&states))?;
+            self.known = states;
+        }
+        Ok(())
     }
 
     /// The launches of a step of `rows` sequences, from their tokens to their logits and likeliest next tokens.
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn plan(&self, prompt: &Prompt, rows: u32) -> Result<Plan> {
+    pub fn plan(&self, rows: u32) -> Result<Plan> {
         let mut plan = Plan::default();
-        prompt.embed(&mut plan, rows)?;
-        let mut push = || -> std::result::Result<(), ShapeError> {
-            self.layers(&mut plan, prompt, rows)?;
-            self.ending(&mut plan, prompt, rows)
-        };
-        push().map_err(DeviceError::new)?;
+        self.launches(&mut plan, rows).map_err(DeviceError::new)?;
         Ok(plan)
     }
 
-    fn layers(&self, plan: &mut Plan, prompt: &Prompt, rows: u32) -> std::result::Result<(), ShapeError> {
-        for (i, layer) in prompt.layers.iter().enumerate() {
-            let shape = &layer.shape;
-            let attention = AttentionPlan::new(shape.attention, shape.format, shape.head_dim, self.multiprocessors)?;
-            let (weights, cache, b) = (&layer.weights, &layer.cache, &prompt.buffers);
-            for named in layer_of_many((shape, &attention), weights, cache, b, &self.many, rows)? {
-                plan.push(named.name, Some(i), named.bytes, named.launch);
+    fn launches(&self, plan: &mut Plan, rows: u32) -> std::result::Result<(), ShapeError> {
+        let ((ty, table, shape), b) = (self.embedding, &self.buffers);
+        let tokens = self.end.next.tokens;
+        let embed = sparkinfer_device::embed::launch(ty, table, shape, tokens, b.streams.x, rows as usize)?;
+        plan.push("embed", None, 0, embed);
+        plan.push("enter", None, 0, beginning(b, self.first_norm, shape.columns, rows)?);
+        for (i, one) in self.layers.iter().enumerate() {
+            let launches = layer(&one.shape, &one.weights, &one.cache, b, rows)?;
+            for ((name, bytes), launch) in one.stages.into_iter().zip(launches) {
+                plan.push(name, Some(i), bytes, launch);
             }
         }
+        let [head, advance] = ending(&self.end, b, rows)?;
+        plan.push("head", None, self.head_bytes, head);
+        plan.push("advance", None, 0, advance);
         Ok(())
     }
+}
 
-    fn ending(&self, plan: &mut Plan, prompt: &Prompt, rows: u32) -> std::result::Result<(), ShapeError> {
-        let (b, end) = (&prompt.buffers, &self.end);
-        let none = Matrix::new(DevicePtr::null(), 0, TileKind::Q4K);
-        let head = GemmShape {
-            matrices: [end.output, none, none],
-            columns: end.columns,
-            tokens: rows,
-            add: 0,
-            reserved: 0,
-        };
-        let normed = split(b.x, end.norm, b.records, b.factors, rows, end.columns, end.eps)?;
-        let shape = (rows, self.sizes.vocab as u32, self.sizes.stride() as u32);
-        let [blocks, choice] = best(self.logits, shape, self.candidates, self.next)?;
-        plan.push("split_x", None, 0, normed);
-        plan.push("head", None, end.bytes, gemm(b.records, b.factors, self.logits, head)?);
-        plan.push("best", None, 0, blocks);
-        plan.push("best", None, 0, choice);
-        Ok(())
-    }
+/// All layers.
+fn layers(parts: &DecodeParts<'_>) -> std::result::Result<Vec<BatchLayer>, ShapeError> {
+    let all = parts.model.layers.iter().enumerate();
+    all.map(|(i, (attention, experts))| {
+        Ok(BatchLayer {
+            shape: parts.layer_shape(attention, experts)?,
+            weights: parts.layer_weights(i, attention, experts),
+            cache: parts.buffers.cache(i),
+            stages: stages(attention, experts),
+        })
+    })
+    .collect()
 }

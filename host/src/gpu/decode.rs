@@ -8,6 +8,7 @@ use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::{Ending, LayerShape, LayerWeights, beginning, ending, layer};
 use sparkinfer_device::decode::rope::Pairing;
 use sparkinfer_device::decode::rows::{Matrix, TileKind};
+use sparkinfer_device::embed::Table;
 use sparkinfer_device::shape::ShapeError;
 use sparkinfer_gguf::TensorType;
 
@@ -84,15 +85,21 @@ impl DecodeParts<'_> {
         }
     }
 
+    /// The table of embeddings as its launch takes it.
+    pub(super) fn embedding_table(&self) -> (TensorType, DevicePtr<u8>, Table) {
+        let shape = Table {
+            rows: self.spec.vocab_size as u32,
+            columns: self.spec.embedding_length as u32,
+            scale: self.spec.embedding.scale,
+        };
+        let ty = self.spec.embedding.table.matrix.ty;
+        (ty, self.at(self.model.embedding), shape)
+    }
+
     fn embedding(&self, plan: &mut Plan) -> Result<()> {
         let (table, spec, b) = (&self.spec.embedding.table.matrix, self.spec, &self.buffers.step);
-        let shape = sparkinfer_device::embed::Table {
-            rows: spec.vocab_size as u32,
-            columns: spec.embedding_length as u32,
-            scale: spec.embedding.scale,
-        };
-        let rows = self.at(self.model.embedding);
-        let launch = sparkinfer_device::embed::launch(table.ty, rows, shape, b.state.cast(), b.stream.x, 1);
+        let (ty, rows, shape) = self.embedding_table();
+        let launch = sparkinfer_device::embed::launch(ty, rows, shape, b.state.cast(), b.stream.x, 1);
         plan.push(
             "embed",
             None,
@@ -121,12 +128,7 @@ impl DecodeParts<'_> {
         experts: &FusedExperts,
     ) -> std::result::Result<(), ShapeError> {
         let b = self.buffers;
-        let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
-        let head_dim = attention.spec.head_dim as u32;
-        let shape = LayerShape {
-            attention: self.target.attention(attend, b.format, head_dim)?,
-            experts: self.expert_shape(experts),
-        };
+        let shape = self.layer_shape(attention, experts)?;
         let weights = self.layer_weights(index, attention, experts);
         let launches = layer(&shape, &weights, &b.cache(index), &b.step)?;
         for ((name, bytes), launch) in stages(attention, experts).into_iter().zip(launches) {
@@ -136,6 +138,21 @@ impl DecodeParts<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The shapes of a layer as its launches take them.
+    pub(super) fn layer_shape(
+        &self,
+        attention: &FusedAttention,
+        experts: &FusedExperts,
+    ) -> std::result::Result<LayerShape, ShapeError> {
+        let b = self.buffers;
+        let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
+        let head_dim = attention.spec.head_dim as u32;
+        Ok(LayerShape {
+            attention: self.target.attention(attend, b.format, head_dim)?,
+            experts: self.expert_shape(experts),
+        })
     }
 
     /// The experts of a layer as kernels take them.
@@ -206,7 +223,7 @@ impl DecodeParts<'_> {
 }
 
 /// The names of a layer's launches and the bytes of weights that each must read.
-fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 6] {
+pub(super) fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 6] {
     let used = experts.spec.used as u64;
     let qkv = attention.qkv.iter().map(|tiled| tiled.expert_bytes).sum();
     let gate_up = experts.gate.expert_bytes + experts.up.expert_bytes;

@@ -27,6 +27,9 @@ use crate::profile::Profile;
 use crate::sample::Sampler;
 use crate::tuning::Tuning;
 
+pub(super) use ahead::emitted;
+use many::Ahead;
+
 /// A model on a device.
 pub struct GpuEngine<B: Backend> {
     backend: B,
@@ -36,6 +39,8 @@ pub struct GpuEngine<B: Backend> {
     prompt: Option<Prompt>,
     /// Steps of several sequences; none where they go one after the other.
     batch: Option<Batch<B::Recording>>,
+    /// The step of them that is under way.
+    ahead: Option<Ahead>,
     buffers: Buffers,
     sampler: DeviceSampler,
     spec: ModelSpec,
@@ -50,6 +55,13 @@ pub struct GpuEngine<B: Backend> {
     emitted: u32,
     logits: Vec<f32>,
     context: usize,
+}
+
+/// Memory goes only when nothing that uses it is under way. Nobody is left to be told an error.
+impl<B: Backend> Drop for GpuEngine<B> {
+    fn drop(&mut self) {
+        let _ = self.backend.synchronize();
+    }
 }
 
 impl<B: Backend> GpuEngine<B> {
@@ -106,6 +118,7 @@ impl<B: Backend> GpuEngine<B> {
             recordings,
             prompt,
             batch,
+            ahead: None,
             buffers,
             sampler,
             spec: spec.clone(),
@@ -352,6 +365,15 @@ impl<B: Backend> Engine for GpuEngine<B> {
     fn profile(&mut self, token: u32, repetitions: usize) -> engine::Result<Option<Profile>> {
         check_tokens(&[token], self.position(), self.context, self.vocab_size())?;
         Ok(Some(observe::profile(self, token, repetitions)?))
+    }
+
+    fn profile_of_many(
+        &mut self,
+        sequences: &[Sequence],
+        tokens: &[u32],
+        repetitions: usize,
+    ) -> engine::Result<Option<Profile>> {
+        self.times_of_many(sequences, tokens, repetitions)
     }
 
     fn tuning(&self) -> Option<Tuning> {

@@ -31,19 +31,24 @@ pub(super) fn trace<B: Backend>(engine: &mut GpuEngine<B>, token: u32) -> Result
 /// that makes the next token is left out: it would move the sequence on.
 pub(super) fn profile<B: Backend>(engine: &mut GpuEngine<B>, token: u32, repetitions: usize) -> Result<Profile> {
     engine.prepare_step(token)?;
-    let (plan, backend) = (engine.plan(), engine.backend());
+    let plan = engine.plan();
     let stages: Vec<&Stage> = plan.body.stages.iter().chain(&plan.head.stages).collect();
+    timed(engine.backend(), &stages, repetitions)
+}
+
+/// The times of a step of these stages, whole and by name.
+pub(super) fn timed<B: Backend>(backend: &B, stages: &[&Stage], repetitions: usize) -> Result<Profile> {
     let seconds = |launches: Vec<PreparedLaunch>| seconds_of(backend, &launches, repetitions);
-    let whole_seconds = seconds(chosen(&stages, |_| true))?;
+    let whole_seconds = seconds(chosen(stages, |_| true))?;
     let mut profiles = Vec::new();
-    for name in names(&stages) {
+    for name in names(stages) {
         let own: Vec<_> = stages.iter().filter(|stage| stage.name == name).collect();
         profiles.push(StageProfile {
             name: name.to_owned(),
             launches: own.len(),
             weight_bytes: own.iter().map(|stage| stage.bytes).sum(),
-            alone_seconds: seconds(chosen(&stages, |stage| stage.name == name))?,
-            share_seconds: whole_seconds - seconds(chosen(&stages, |stage| stage.name != name))?,
+            alone_seconds: seconds(chosen(stages, |stage| stage.name == name))?,
+            share_seconds: whole_seconds - seconds(chosen(stages, |stage| stage.name != name))?,
         });
     }
     Ok(Profile {

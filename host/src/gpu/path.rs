@@ -138,10 +138,8 @@ impl Layout {
         let mut map = WeightMap::new();
         let model = FusedModel::describe(spec, &mut map).map_err(DeviceError::new)?;
         let sizes = buffer_sizes(spec, &model, room, &target);
-        // A step of several sequences works in a chunk's memory.
-        let chunk = (target.tuning.prompt_chunk as usize).max(room.sequences);
-        let prompt = prefill::sizes(spec, &model, room.context.max(room.sequences), chunk);
-        let batch = BatchSizes::new(spec, &model, &sizes, room.sequences).filter(|_| prompt.is_some());
+        let prompt = prefill::sizes(spec, &model, room.context, target.tuning.prompt_chunk as usize);
+        let batch = BatchSizes::new(&model, &sizes, room.sequences);
         let model = Described::Fused(Box::new(model));
         Self {
             map,

@@ -49,18 +49,18 @@ pub fn sizes(spec: &ModelSpec, model: &FusedModel, context: usize, chunk: usize)
 }
 
 /// A layer as the launches take it.
-pub(super) struct PromptLayer {
-    pub(super) shape: PromptShape,
-    pub(super) weights: LayerWeights,
-    pub(super) cache: LayerCache,
+struct PromptLayer {
+    shape: PromptShape,
+    weights: LayerWeights,
+    cache: LayerCache,
 }
 
 /// What a prompt's plans are made from, and the memory that they work in.
 pub struct Prompt {
-    pub(super) layers: Vec<PromptLayer>,
+    layers: Vec<PromptLayer>,
     embedding: (TensorType, DevicePtr<u8>, Table),
     page_table: DevicePtr<u32>,
-    pub(super) buffers: PromptBuffers,
+    buffers: PromptBuffers,
     chunk: usize,
     /// Tokens that there is memory for.
     room: usize,
@@ -74,19 +74,12 @@ impl Prompt {
     /// Out of memory.
     pub fn new<B: Backend>(backend: &B, parts: &DecodeParts<'_>, sizes: &PromptSizes) -> Result<Self> {
         let memory = backend.allocate(sizes.bytes())?;
-        let spec = parts.spec;
-        let table = &spec.embedding.table.matrix;
-        let shape = Table {
-            rows: spec.vocab_size as u32,
-            columns: spec.embedding_length as u32,
-            scale: spec.embedding.scale,
-        };
         let layers = parts.model.layers.iter().enumerate();
         Ok(Self {
             layers: layers
                 .map(|(i, (attention, experts))| prompt_layer(parts, i, attention, experts))
                 .collect(),
-            embedding: (table.ty, parts.at(parts.model.embedding), shape),
+            embedding: parts.embedding_table(),
             page_table: parts.buffers.step.table,
             buffers: sizes.buffers(memory.address()),
             chunk: sizes.tokens,
@@ -117,8 +110,9 @@ impl Prompt {
     /// A shape that a kernel does not take.
     pub fn plan(&self, chunk: Chunk) -> Result<Plan> {
         let mut plan = Plan::default();
-        let b = &self.buffers;
-        self.embed(&mut plan, chunk.count)?;
+        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
+        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
+        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
         for (i, part) in self.layers.iter().enumerate() {
             let launches = layer(&part.shape, &part.weights, &part.cache, b, self.page_table, chunk);
             for named in launches.map_err(DeviceError::new)? {
@@ -126,14 +120,6 @@ impl Prompt {
             }
         }
         Ok(plan)
-    }
-
-    /// Adds the launch from `count` token ids to the residual stream.
-    pub(super) fn embed(&self, plan: &mut Plan, count: u32) -> Result<()> {
-        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
-        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, count as usize);
-        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
-        Ok(())
     }
 
     /// The launch that copies the residual stream of token `row` of the chunk to `to`.

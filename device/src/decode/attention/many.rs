@@ -106,7 +106,9 @@ pub fn attention_of_many(
         (_, dims) => return refuse(format!("heads of {dims} dims; it takes 64 or 128")),
     };
     let grid = [plan.splits, plan.shape.kv_heads, sequences];
-    let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * plan.warps, 1, 1]).shared(plan.shared_bytes());
+    let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * plan.warps, 1, 1])
+        .shared(plan.shared_bytes())
+        .pdl(true);
     Ok(prepare(
         config,
         b.qkv,

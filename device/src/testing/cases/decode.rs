@@ -16,22 +16,22 @@ use cuda_std::DevicePtr;
 use cuda_std::launch::PreparedLaunch;
 
 /// Allowed error of a product with 16-bit activations, as a share of the results' size.
-const PRODUCT: f64 = 3e-4;
+pub(super) const PRODUCT: f64 = 3e-4;
 
-fn kind(random: &mut Random) -> TileKind {
+pub(super) fn kind(random: &mut Random) -> TileKind {
     [TileKind::Q4K, TileKind::Q6K][random.below(2)]
 }
 
-fn wide(x: &[f32]) -> Vec<f64> {
+pub(super) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| f64::from(*v)).collect()
 }
 
-fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
+pub(super) fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
     machine.run(&launch.map_err(|e| e.to_string())?)
 }
 
 /// A stream of x that has met `gain`.
-fn stream(machine: &mut dyn Machine, x: &[f32], gain: &[f32]) -> Result<Residual, String> {
+pub(super) fn stream(machine: &mut dyn Machine, x: &[f32], gain: &[f32]) -> Result<Residual, String> {
     let gained: Vec<f32> = x.iter().zip(gain).map(|(x, g)| x * g).collect();
     let squares: Vec<f32> = x.chunks(16).map(|x| x.iter().map(|v| v * v).sum()).collect();
     Ok(Residual {
@@ -42,7 +42,7 @@ fn stream(machine: &mut dyn Machine, x: &[f32], gain: &[f32]) -> Result<Residual
 }
 
 /// A stream of x alone, as a launch finds it that writes the rest.
-fn bare(machine: &mut dyn Machine, x: &[f32]) -> Result<Residual, String> {
+pub(super) fn bare(machine: &mut dyn Machine, x: &[f32]) -> Result<Residual, String> {
     Ok(Residual {
         x: machine.upload(x)?,
         gained: machine.output(x.len())?,
@@ -51,7 +51,13 @@ fn bare(machine: &mut dyn Machine, x: &[f32]) -> Result<Residual, String> {
 }
 
 /// Compares a stream with x, within `allowed`, and what goes with it with the very x that it has.
-fn left(machine: &mut dyn Machine, s: Residual, gain: &[f32], x: &[f64], allowed: f64) -> Result<f64, String> {
+pub(super) fn left(
+    machine: &mut dyn Machine,
+    s: Residual,
+    gain: &[f32],
+    x: &[f64],
+    allowed: f64,
+) -> Result<f64, String> {
     let got = machine.download(s.x, x.len())?;
     let worst = within("x", &got, x, |_| allowed)?;
     let gained: Vec<f64> = got.iter().zip(gain).map(|(x, g)| f64::from(x * g)).collect();
@@ -74,7 +80,7 @@ fn begin(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 /// Columns of the residual stream: those of models, or any number of 256-column blocks.
-fn columns(random: &mut Random) -> usize {
+pub(super) fn columns(random: &mut Random) -> usize {
     [256, 2048, 256 * (1 + random.below(20))][random.below(3)]
 }
 
@@ -173,13 +179,13 @@ fn router(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 /// Random experts and the logits that choose among them, with equal ones among them.
-struct Experts {
-    shape: ExpertShape,
-    logits: Vec<f32>,
+pub(super) struct Experts {
+    pub(super) shape: ExpertShape,
+    pub(super) logits: Vec<f32>,
 }
 
 impl Experts {
-    fn new(random: &mut Random, seed: u64) -> Self {
+    pub(super) fn new(random: &mut Random, seed: u64) -> Self {
         // Many experts are small ones, or their weights would take the test's time.
         let many = random.below(3) == 0;
         let experts = 4 * (1 + if many { 20 + random.below(20) } else { random.below(4) }) as u32;
@@ -207,7 +213,7 @@ impl Experts {
         Self::of(shape, seed)
     }
 
-    fn of(shape: ExpertShape, seed: u64) -> Self {
+    pub(super) fn of(shape: ExpertShape, seed: u64) -> Self {
         let logits = floats(seed, shape.experts as usize, 2.0)
             .iter()
             .map(|v| (v * 4.0).round() / 4.0)
@@ -216,7 +222,7 @@ impl Experts {
     }
 
     /// The chosen experts in order of rank, with their weights: softmax over all, then divided by their sum.
-    fn chosen(&self) -> Vec<(usize, f64)> {
+    pub(super) fn chosen(&self) -> Vec<(usize, f64)> {
         let mut order: Vec<usize> = (0..self.logits.len()).collect();
         order.sort_by(|a, b| self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b)));
         order.truncate(self.shape.used as usize);
@@ -227,7 +233,7 @@ impl Experts {
     }
 
     /// The words that say so.
-    fn words(&self) -> [u64; MAX_USED as usize] {
+    pub(super) fn words(&self) -> [u64; MAX_USED as usize] {
         let mut words = [0; MAX_USED as usize];
         for (word, (expert, weight)) in words.iter_mut().zip(self.chosen()) {
             *word = u64::from((weight as f32).to_bits()) << 32 | (expert as u64 + 1);
@@ -236,7 +242,7 @@ impl Experts {
     }
 
     /// Compares the words that a launch left: the experts, and their weights nearly.
-    fn published(&self, found: &[u64]) -> Result<(), String> {
+    pub(super) fn published(&self, found: &[u64]) -> Result<(), String> {
         for (rank, (got, want)) in found.iter().zip(self.words()).enumerate() {
             let weight = |word: u64| f32::from_bits((word >> 32) as u32);
             if *got as u32 != want as u32 || (weight(*got) - weight(want)).abs() > 1e-5 {
@@ -296,7 +302,7 @@ fn gateup_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exp
 }
 
 /// `silu(G x) ∘ (U x)` of an expert.
-fn expert_h(gate: &Tiled, up: &Tiled, expert: usize, ff: usize, x: &[f64]) -> Vec<f64> {
+pub(super) fn expert_h(gate: &Tiled, up: &Tiled, expert: usize, ff: usize, x: &[f64]) -> Vec<f64> {
     let (g, u) = (gate.times(expert * ff, ff, x), up.times(expert * ff, ff, x));
     g.iter().zip(u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
 }
@@ -342,7 +348,7 @@ fn down_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exper
 
 /// Words and logits of a launch: told by all words, where the logits say something else; or left to choose for itself, by
 /// no word or by all but one, which say something else.
-fn told(experts: &Experts, seed: u64) -> ([u64; MAX_USED as usize], Vec<f32>) {
+pub(super) fn told(experts: &Experts, seed: u64) -> ([u64; MAX_USED as usize], Vec<f32>) {
     let mut words = experts.words();
     if seed.is_multiple_of(2) {
         return (words, experts.logits.iter().map(|logit| -logit).collect());

@@ -7,6 +7,7 @@ mod embed;
 mod gemv;
 mod general;
 mod layer;
+mod many;
 mod mmvq;
 mod norm;
 mod prefill;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Case> {
         gemv::CASES,
         general::CASES,
         layer::CASES,
+        many::CASES,
         mmvq::CASES,
         norm::CASES,
         prefill::CASES,

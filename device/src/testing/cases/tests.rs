@@ -43,6 +43,7 @@ tests! {
     gemv: "gemv_", 16;
     gemv_experts: "experts_", 16;
     general: "general_", 20;
+    many: "many_", 10;
     mmvq_q4k_tensor: "mmvq_q4k_tensor", 16;
     mmvq_small_tensor: "mmvq_q4_", 12;
     mmvq_small_five_tensor: "mmvq_q5_", 12;

@@ -100,6 +100,43 @@ fn the_likeliest_tokens_are_those_of_the_logits() {
     assert_eq!(tokens.as_slice(), expected);
 }
 
+/// The tokens of steps that the engine has on the way before they are asked for, and of those where something else is:
+/// another token, fewer sequences, the same ones after one of them was the current one.
+#[test]
+fn steps_on_the_way_are_taken_only_as_they_are() {
+    let mut gpu = engine(2);
+    let mut run = |ahead: bool| {
+        let (mut sequences, mut tokens) = (forks(&mut gpu, &[1, 2]), vec![292, 443]);
+        let mut all = Vec::new();
+        for step in 0..5 {
+            match step {
+                2 => tokens[1] = 11,
+                3 => {
+                    let last = gpu.switch(sequences.remove(1)).unwrap();
+                    gpu.truncate(FORKS[2] + 2);
+                    sequences.push(gpu.switch(last).unwrap());
+                }
+                4 => (sequences, tokens) = (sequences.drain(1..).collect(), tokens[1..].to_vec()),
+                _ => {}
+            }
+            if ahead {
+                gpu.next_of_many(&mut sequences, &mut tokens).unwrap();
+            } else {
+                let last = tokens.clone();
+                let mut choose = |i: usize, logits: &[f32]| {
+                    tokens[i] = argmax(logits);
+                    Ok(())
+                };
+                gpu.logits_of_many(&mut sequences, &last, &mut choose).unwrap();
+            }
+            all.push(tokens.clone());
+        }
+        all
+    };
+    let (expected, tokens) = (run(false), run(true));
+    assert_eq!(tokens, expected);
+}
+
 #[test]
 fn what_cannot_be_appended_changes_nothing() {
     let mut gpu = engine(2);

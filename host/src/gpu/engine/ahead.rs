@@ -6,7 +6,7 @@ use sparkinfer_device::decode::state::{NO_TOKEN, ring_token};
 
 use super::GpuEngine;
 use crate::engine::{self, Engine, no_number};
-use crate::gpu::backend::{Backend, DeviceError};
+use crate::gpu::backend::{Backend, DeviceError, HostVisible};
 use crate::gpu::buffers::RING_LENGTH;
 use crate::gpu::recorded::Recorded;
 use crate::gpu::sampling::Chooser;
@@ -88,15 +88,28 @@ impl<B: Backend> GpuEngine<B> {
     /// The token that step `step` emitted, waiting for it.
     fn wait_for(&self, step: u32) -> Result<u32, DeviceError> {
         let slot = (step % RING_LENGTH) as usize;
-        for poll in 1usize.. {
-            if let Some(token) = ring_token(self.buffers.ring_memory().load(slot), step) {
-                return Ok(token);
-            }
-            std::hint::spin_loop();
-            if poll.is_multiple_of(POLLS_PER_CHECK) {
-                self.backend.check()?;
-            }
-        }
-        Err(DeviceError("the device emitted no token".into()))
+        emitted(&self.backend, self.buffers.ring_memory(), slot, step)
     }
+}
+
+/// The token of step `step` in entry `slot` of a ring, waiting for it.
+///
+/// # Errors
+/// The driver's.
+pub(in crate::gpu) fn emitted<B: Backend>(
+    backend: &B,
+    ring: &dyn HostVisible,
+    slot: usize,
+    step: u32,
+) -> Result<u32, DeviceError> {
+    for poll in 1usize.. {
+        if let Some(token) = ring_token(ring.load(slot), step) {
+            return Ok(token);
+        }
+        std::hint::spin_loop();
+        if poll.is_multiple_of(POLLS_PER_CHECK) {
+            backend.check()?;
+        }
+    }
+    Err(DeviceError("the device emitted no token".into()))
 }

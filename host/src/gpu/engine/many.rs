@@ -4,8 +4,18 @@ use sparkinfer_device::decode::StepState;
 use sparkinfer_device::decode::state::NO_TOKEN;
 
 use super::GpuEngine;
-use crate::engine::{self, Engine, EngineError, Sequence, check_tokens, many, no_number};
+use crate::engine::{self, Engine, EngineError, Mark, Sequence, check_tokens, many, no_number};
 use crate::gpu::backend::{Backend, DeviceError};
+use crate::gpu::observe;
+use crate::profile::Profile;
+
+/// A step under way that nobody has asked for yet.
+pub(super) struct Ahead {
+    step: u32,
+    marks: Vec<Mark>,
+    /// What it begins with, once that is known.
+    tokens: Vec<u32>,
+}
 
 impl<B: Backend> GpuEngine<B> {
     /// Sequences that one step takes at most.
@@ -19,16 +29,63 @@ impl<B: Backend> GpuEngine<B> {
         }
         self.check_many(sequences, tokens)?;
         let most = self.sequences();
+        let all = sequences.len() <= most;
         for (sequences, tokens) in sequences.chunks(most).zip(tokens.chunks_mut(most)) {
-            self.step_of_many(sequences, tokens)?;
-            if let Some(batch) = &self.batch {
-                self.backend
-                    .download(batch.next().as_raw(), bytemuck::cast_slice_mut(tokens))?;
+            let step = match self.under_way(sequences, tokens) {
+                Some(step) => step,
+                None => self.step_of_many(sequences, tokens)?,
+            };
+            self.advance_many(sequences)?;
+            if all {
+                self.go_ahead(sequences)?;
+            }
+            let batch = self.batch.as_mut().ok_or_else(one_at_a_time)?;
+            batch.chosen(&self.backend, step, tokens)?;
+            if let Some(ahead) = &mut self.ahead {
+                ahead.tokens.copy_from_slice(tokens);
             }
             if tokens.contains(&NO_TOKEN) {
                 return Err(no_number());
             }
         }
+        Ok(())
+    }
+
+    /// The step under way, if it is the one that appends `tokens` to `sequences`: asked for once.
+    fn under_way(&mut self, sequences: &[Sequence], tokens: &[u32]) -> Option<u32> {
+        let ahead = self.ahead.take()?;
+        let same = ahead.marks.len() == sequences.len()
+            && ahead.tokens == tokens
+            && ahead
+                .marks
+                .iter()
+                .zip(sequences)
+                .all(|(mark, sequence)| mark.is_of(sequence));
+        same.then_some(ahead.step)
+    }
+
+    /// Enqueues the step behind the one that was enqueued last, of the same sequences, before its tokens are on the host: they
+    /// are asked for next, more often than not. If not, what it appended lies behind the sequences' ends.
+    fn go_ahead(&mut self, sequences: &[Sequence]) -> engine::Result<()> {
+        for sequence in sequences {
+            let state = self.waiting.get_mut(sequence).ok_or_else(foreign)?;
+            let tokens = state.len() + 1;
+            if tokens > self.context {
+                return Ok(());
+            }
+            match state.reserve(&mut self.pool, tokens) {
+                Ok(Some(copy)) => self.copy_page(copy)?,
+                Ok(None) => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        self.tell_pages(sequences)?;
+        let batch = self.batch.as_mut().ok_or_else(one_at_a_time)?;
+        self.ahead = Some(Ahead {
+            step: batch.follow(&self.backend, sequences.len())?,
+            marks: sequences.iter().map(Mark::new).collect(),
+            tokens: vec![NO_TOKEN; sequences.len()],
+        });
         Ok(())
     }
 
@@ -44,7 +101,9 @@ impl<B: Backend> GpuEngine<B> {
         self.check_many(sequences, tokens)?;
         let most = self.sequences();
         for (i, (sequences, tokens)) in sequences.chunks(most).zip(tokens.chunks(most)).enumerate() {
+            self.ahead = None;
             self.step_of_many(sequences, tokens)?;
+            self.advance_many(sequences)?;
             for row in 0..tokens.len() {
                 if let Some(batch) = &self.batch {
                     let logits = bytemuck::cast_slice_mut(&mut self.logits);
@@ -66,17 +125,57 @@ impl<B: Backend> GpuEngine<B> {
         Ok(())
     }
 
-    /// Appends checked tokens, no more than a step takes; their logits are on the device.
-    fn step_of_many(&mut self, sequences: &[Sequence], tokens: &[u32]) -> engine::Result<()> {
+    /// The times of the step that would append `tokens`, none where there is no such step. What makes the next tokens is
+    /// left out: it would move the sequences on.
+    pub(super) fn times_of_many(
+        &mut self,
+        sequences: &[Sequence],
+        tokens: &[u32],
+        repetitions: usize,
+    ) -> engine::Result<Option<Profile>> {
+        if self.batch.is_none() {
+            return Ok(None);
+        }
+        self.check_many(sequences, tokens)?;
+        self.ahead = None;
+        if tokens.len() > self.sequences() {
+            let problem = format!("{} sequences; a step takes up to {}", tokens.len(), self.sequences());
+            return Err(EngineError::Invalid(problem));
+        }
+        let states = self.prepare_many(sequences, tokens)?;
+        let batch = self.batch.as_mut().ok_or_else(one_at_a_time)?;
+        batch.set_states(&self.backend, &states)?;
+        let plan = batch.plan(states.len() as u32)?;
+        let stages: Vec<_> = plan.stages.iter().filter(|stage| stage.name != "advance").collect();
+        Ok(Some(observe::timed(&self.backend, &stages, repetitions)?))
+    }
+
+    /// Makes room for `tokens`, and tells the device where; their states.
+    fn prepare_many(&mut self, sequences: &[Sequence], tokens: &[u32]) -> engine::Result<Vec<StepState>> {
         let states = self.reserve_many(sequences, tokens)?;
-        let (Some(batch), Some(prompt)) = (&mut self.batch, &self.prompt) else {
-            return Err(EngineError::Invalid("this engine takes one sequence at a time".into()));
-        };
+        self.tell_pages(sequences)?;
+        Ok(states)
+    }
+
+    /// Tells the device the pages of each row's sequence.
+    fn tell_pages(&mut self, sequences: &[Sequence]) -> engine::Result<()> {
+        let batch = self.batch.as_mut().ok_or_else(one_at_a_time)?;
         for (row, sequence) in sequences.iter().enumerate() {
             let state = self.waiting.get(sequence).ok_or_else(foreign)?;
             batch.set_pages(&self.backend, row, state.pages())?;
         }
-        batch.step(&self.backend, prompt, &states)?;
+        Ok(())
+    }
+
+    /// Enqueues the step that appends checked tokens, no more than one takes; its number.
+    fn step_of_many(&mut self, sequences: &[Sequence], tokens: &[u32]) -> engine::Result<u32> {
+        let states = self.prepare_many(sequences, tokens)?;
+        let batch = self.batch.as_mut().ok_or_else(one_at_a_time)?;
+        Ok(batch.step(&self.backend, &states)?)
+    }
+
+    /// Counts a token more in each sequence.
+    fn advance_many(&mut self, sequences: &[Sequence]) -> engine::Result<()> {
         for sequence in sequences {
             self.waiting.get_mut(sequence).ok_or_else(foreign)?.advance(1);
         }
@@ -103,6 +202,10 @@ impl<B: Backend> GpuEngine<B> {
         }
         Ok(states)
     }
+}
+
+fn one_at_a_time() -> EngineError {
+    EngineError::Invalid("this engine takes one sequence at a time".into())
 }
 
 fn foreign() -> EngineError {
