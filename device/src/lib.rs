@@ -6,6 +6,7 @@
 //! | [`tile`] | what the tensor-core matrix × vector kernels share |
 //! | [`mod@format`] | tensor types as in the file, decoded where they are read |
 //! | [`decode`] | the fused kernels of a decode step at batch size 1 |
+//! | [`dense`] | the same for layers of attention and a gated network, weights of more types |
 //! | [`general`] | the unfused kernels of a decode step of any model |
 //! | [`prefill`] | the kernels of a prompt, many tokens at a time |
 //! | [`norm`], [`rope`], [`embed`], [`mmvq`], [`gemv`], [`argmax`], [`stream`] | the kernels, a file each |
@@ -17,6 +18,7 @@
 
 pub mod argmax;
 pub mod decode;
+pub mod dense;
 pub mod embed;
 pub mod format;
 pub mod gemv;
@@ -123,6 +125,32 @@ cuda_std::kernels![
     decode::router::decode_router,
     decode::sample::sample_draw,
     decode::sample::sample_tiles,
+    dense::gated::dense_gated_q4_0,
+    dense::gated::dense_gated_q4_1,
+    dense::gated::dense_gated_q4k,
+    dense::gated::dense_gated_q5_0,
+    dense::gated::dense_gated_q5_1,
+    dense::gated::dense_gated_q5k,
+    dense::gated::dense_gated_q6k,
+    dense::gated::dense_gated_q8_0,
+    dense::head::dense_head_q4_0,
+    dense::head::dense_head_q4_1,
+    dense::head::dense_head_q4k,
+    dense::head::dense_head_q5_0,
+    dense::head::dense_head_q5_1,
+    dense::head::dense_head_q5k,
+    dense::head::dense_head_q6k,
+    dense::head::dense_head_q8_0,
+    dense::project::dense_project_q4_0,
+    dense::project::dense_project_q4_1,
+    dense::project::dense_project_q4k,
+    dense::project::dense_project_q5_0,
+    dense::project::dense_project_q5_1,
+    dense::project::dense_project_q5k,
+    dense::project::dense_project_q6k,
+    dense::project::dense_project_q8_0,
+    dense::qkv::dense_qkv,
+    dense::residual::dense_residual,
     mmvq::dp4a::mmvq_q4k_dp4a,
     mmvq::dp4a::mmvq_q4k_dp4a_2048,
     mmvq::dp4a::mmvq_q6k_dp4a,
@@ -149,20 +177,36 @@ cuda_std::kernels![
     prefill::append::prefill_append_128_bf16,
     prefill::append::prefill_append_128_f16,
     prefill::append::prefill_append_128_q8_0,
+    prefill::append::prefill_append_256_bf16,
+    prefill::append::prefill_append_256_f16,
+    prefill::append::prefill_append_256_q8_0,
     prefill::append::prefill_append_64_bf16,
     prefill::append::prefill_append_64_f16,
     prefill::append::prefill_append_64_q8_0,
     prefill::attention::prefill_attention_128_bf16,
     prefill::attention::prefill_attention_128_f16,
     prefill::attention::prefill_attention_128_q8_0,
+    prefill::attention::prefill_attention_256_bf16,
+    prefill::attention::prefill_attention_256_f16,
+    prefill::attention::prefill_attention_256_q8_0,
     prefill::attention::prefill_attention_64_bf16,
     prefill::attention::prefill_attention_64_f16,
     prefill::attention::prefill_attention_64_q8_0,
     prefill::combine::prefill_combine,
     prefill::combine::prefill_take_row,
     prefill::down::prefill_down,
+    prefill::gated_split::prefill_gated_split,
     prefill::gateup::prefill_gateup,
     prefill::gemm::prefill_gemm,
+    prefill::matrix::prefill_matrix_q4_0,
+    prefill::matrix::prefill_matrix_q4_1,
+    prefill::matrix::prefill_matrix_q4k,
+    prefill::matrix::prefill_matrix_q5_0,
+    prefill::matrix::prefill_matrix_q5_1,
+    prefill::matrix::prefill_matrix_q5k,
+    prefill::matrix::prefill_matrix_q6k,
+    prefill::matrix::prefill_matrix_q8_0,
+    prefill::post::prefill_post,
     prefill::route::prefill_choose,
     prefill::route::prefill_group,
     prefill::router::prefill_router,

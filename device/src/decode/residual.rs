@@ -28,7 +28,7 @@ impl Residual {
     /// # Safety
     /// The stream has the columns.
     #[inline(always)]
-    pub(super) unsafe fn store(&self, group: u32, lane: u32, x: f32, gain: f32) {
+    pub(crate) unsafe fn store(&self, group: u32, lane: u32, x: f32, gain: f32) {
         let at = (16 * group + (lane & 15)) as usize;
         // SAFETY: the caller's.
         unsafe {
@@ -48,7 +48,7 @@ impl Residual {
     /// # Safety
     /// The stream is `columns` long.
     #[inline(always)]
-    pub(super) unsafe fn squares(&self, columns: u32, lane: u32) -> Squares {
+    pub(crate) unsafe fn squares(&self, columns: u32, lane: u32) -> Squares {
         let from = self.squares.as_ptr().cast::<F32x4>();
         let vectors = columns / 64;
         let mut squares = Squares {
@@ -67,7 +67,7 @@ impl Residual {
 
 /// A lane's share of Σ x² on its way.
 #[derive(Clone, Copy)]
-pub(super) struct Squares {
+pub(crate) struct Squares {
     from: *const F32x4,
     vectors: u32,
     lane: u32,
@@ -105,7 +105,7 @@ impl Squares {
 
 /// The sum over the half of the warp that the lane is in. All lanes of the warp call this together.
 #[inline(always)]
-fn sum_of_16(mut part: f32) -> f32 {
+pub(crate) fn sum_of_16(mut part: f32) -> f32 {
     unroll!(for I in 0..4 {
         part += warp::shuffle_xor(part, 8 >> I);
     });

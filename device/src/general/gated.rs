@@ -26,7 +26,7 @@ pub enum Activation {
 
 /// The activation number `kind` of `x`.
 #[inline(always)]
-fn bent(x: f32, kind: u32) -> f32 {
+pub(crate) fn bent(x: f32, kind: u32) -> f32 {
     if kind == Activation::Silu as u32 {
         return float::silu(x);
     }

@@ -151,10 +151,13 @@ macro_rules! kernels {
 kernels! {
     prefill_append_64_f16 = F16, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in f16.";
     prefill_append_128_f16 = F16, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in f16.";
+    prefill_append_256_f16 = F16, 256, "Heads of 256 dims of a prompt: norm, rotation, cache in f16.";
     prefill_append_64_bf16 = Bf16, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in bf16.";
     prefill_append_128_bf16 = Bf16, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in bf16.";
+    prefill_append_256_bf16 = Bf16, 256, "Heads of 256 dims of a prompt: norm, rotation, cache in bf16.";
     prefill_append_64_q8_0 = Q8_0, 64, "Heads of 64 dims of a prompt: norm, rotation, cache in q8_0.";
     prefill_append_128_q8_0 = Q8_0, 128, "Heads of 128 dims of a prompt: norm, rotation, cache in q8_0.";
+    prefill_append_256_q8_0 = Q8_0, 256, "Heads of 256 dims of a prompt: norm, rotation, cache in q8_0.";
 }
 
 /// Where a layer's heads come from and go to.
@@ -196,8 +199,8 @@ pub(super) fn check(
         rotated,
         ..
     } = *shape;
-    if head_dim != 64 && head_dim != 128 {
-        return refuse(format!("heads of {head_dim} dims; it takes 64 or 128"));
+    if ![64, 128, 256].contains(&head_dim) {
+        return refuse(format!("heads of {head_dim} dims; it takes 64, 128 or 256"));
     }
     if heads == 0 || kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
         return refuse(format!("{heads} query heads on {kv_heads} key heads"));
@@ -205,11 +208,8 @@ pub(super) fn check(
     if rotated > head_dim || !rotated.is_multiple_of(2) {
         return refuse(format!("{rotated} of {head_dim} dims rotate; it takes an even part"));
     }
-    if shape.window != 0 || shape.softcap != 0.0 {
-        return refuse(format!(
-            "a window of {} or a score cap of {}; it takes neither",
-            shape.window, shape.softcap
-        ));
+    if shape.softcap != 0.0 {
+        return refuse(format!("a score cap of {}; it takes none", shape.softcap));
     }
     if chunk.count == 0 {
         return refuse("no tokens".to_owned());
@@ -220,7 +220,7 @@ pub(super) fn check(
 /// The launch for a chunk of heads of `head_dim` dims, with a cache of `format`.
 ///
 /// # Errors
-/// Heads of other than 64 or 128 dims, query heads that key heads do not divide, a window or a score cap, no tokens.
+/// Heads of other than 64, 128 or 256 dims, query heads that key heads do not divide, a score cap, no tokens.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn append(
     b: &HeadBuffers,
@@ -233,11 +233,14 @@ pub fn append(
     let config = cuda_std::launch::LaunchConfig::shaped([chunk.count, heads.div_ceil(WARPS), 1], [32 * WARPS, 1, 1]);
     let prepare = match (format, head_dim) {
         (KvFormat::F16, 64) => prefill_append_64_f16::prepare,
-        (KvFormat::F16, _) => prefill_append_128_f16::prepare,
+        (KvFormat::F16, 128) => prefill_append_128_f16::prepare,
+        (KvFormat::F16, _) => prefill_append_256_f16::prepare,
         (KvFormat::Bf16, 64) => prefill_append_64_bf16::prepare,
-        (KvFormat::Bf16, _) => prefill_append_128_bf16::prepare,
+        (KvFormat::Bf16, 128) => prefill_append_128_bf16::prepare,
+        (KvFormat::Bf16, _) => prefill_append_256_bf16::prepare,
         (KvFormat::Q8_0, 64) => prefill_append_64_q8_0::prepare,
-        (KvFormat::Q8_0, _) => prefill_append_128_q8_0::prepare,
+        (KvFormat::Q8_0, 128) => prefill_append_128_q8_0::prepare,
+        (KvFormat::Q8_0, _) => prefill_append_256_q8_0::prepare,
     };
     // Where 32 dims share a scale they meet in shared memory.
     let shared = if format.scaled() { 4 * WARPS * head_dim } else { 0 };

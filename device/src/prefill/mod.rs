@@ -24,12 +24,16 @@
 
 pub mod append;
 pub mod attention;
+mod block_product;
 pub mod combine;
 pub mod down;
+pub mod gated_split;
 pub mod gateup;
 pub mod gemm;
+pub mod matrix;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod plan;
+pub mod post;
 pub mod product;
 pub mod record;
 pub mod route;

@@ -1,7 +1,7 @@
 //! Tiles of weights times up to 32 tokens, on half-precision tensor cores without rounding a weight.
 //!
 //! A warp multiplies 16 rows × 256 columns by the records of up to `8·NT` tokens, `mma.m16n8k16`, weights as A. What
-//! enters A are integers that f16 holds exactly: of Q4_K `scale·q` (at most 63·15), of Q6_K `q − 32`. The activation is
+//! enters A are integers that f16 holds exactly: of Q4_K `scale·q` (at most 63·15; of Q5_K 63·31), of Q6_K `q − 32`. The activation is
 //! B, its hi and its lo halves one after the other onto the same accumulators; both come in 16-byte loads
 //! ([`Record`](super::record)). Minimums of Q4_K are one more product a tile: with the sums of the eight sub-blocks.
 //! Scales of the block (and of Q6_K's 16 columns) are f32 factors of exact integer-weighted sums.
@@ -10,7 +10,7 @@
 //! 8n + 2t, 8n + 2t + 1.
 
 use super::record::Record;
-use crate::tile::{Q4KTile, Q6KTile, Tile};
+use crate::tile::{KTile, Q6KTile, Tile};
 use cuda_std::prelude::*;
 
 /// Tokens that a warp takes at a time.
@@ -42,7 +42,7 @@ impl Tokens {
 
     /// Hi and lo of sub-block `j` of record `block`: the lane's B operands of both halves.
     #[inline(always)]
-    unsafe fn operands(&self, n: usize, block: u32, j: usize) -> ([u32; 4], [u32; 4]) {
+    pub(super) unsafe fn operands(&self, n: usize, block: u32, j: usize) -> ([u32; 4], [u32; 4]) {
         let at = self.rows[n].wrapping_add(block as usize * Record::BYTES + 64 * j + 16 * self.t as usize);
         // SAFETY: the caller's: the row has the record.
         unsafe {
@@ -55,7 +55,7 @@ impl Tokens {
 
     /// The sums of the lane's sub-blocks: hi, lo.
     #[inline(always)]
-    unsafe fn sums(&self, n: usize, block: u32) -> [u32; 2] {
+    pub(super) unsafe fn sums(&self, n: usize, block: u32) -> [u32; 2] {
         let at = block as usize * Record::BYTES + Record::SUMS + 8 * self.t as usize;
         // SAFETY: the caller's: the row has the record.
         unsafe { global::load(self.rows[n].wrapping_add(at).cast::<U32x2>()).0 }
@@ -73,7 +73,7 @@ pub(super) trait Product: Tile {
 
 /// 1024 in both halves of a pair; f16 numbers from there on count in ones, so the bits of a small integer added to
 /// these are its sum with 1024.
-const THOUSAND: u32 = 0x6400_6400;
+pub(super) const THOUSAND: u32 = 0x6400_6400;
 
 /// Two integers below 1024 (in the halves of a word) as f16.
 #[inline(always)]
@@ -83,14 +83,14 @@ fn whole(pair: u32) -> half2::F16x2 {
 
 /// Both halves' products of 32 columns: A operands of columns 0…15 and 16…31 of a sub-block.
 #[inline(always)]
-fn add(a: [[u32; 4]; 2], (hi, lo): ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
+pub(super) fn add(a: [[u32; 4]; 2], (hi, lo): ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
     let c = mma::m16n8k16_f16(a[0], [hi[0], hi[1]], c);
     let c = mma::m16n8k16_f16(a[1], [hi[2], hi[3]], c);
     let c = mma::m16n8k16_f16(a[0], [lo[0], lo[1]], c);
     mma::m16n8k16_f16(a[1], [lo[2], lo[3]], c)
 }
 
-impl Product for Q4KTile {
+impl<const FIVE: bool> Product for KTile<FIVE> {
     #[inline(always)]
     unsafe fn times<const NT: usize>(&self, tokens: &Tokens, block: u32, sums: &mut Sums, lane: u32) {
         let scales = self.scales(lane);
@@ -104,7 +104,11 @@ impl Product for Q4KTile {
             let scale = |r: usize| whole(((headers[r][J % 4] >> (6 * (J as u32 / 4))) & 63) * 0x1_0001);
             let (s, u) = (scale(0), scale(1));
             let words = self.nibbles.quants[J / 2];
-            let half = |h: usize| q4k_operand(words[2 * h], words[2 * h + 1], 4 * (J as u32 % 2), s, u);
+            let fifth = |k: usize| if FIVE { self.nibbles.fifth[k] >> J } else { 0 };
+            let half = |h: usize| {
+                let rows = [2 * h, 2 * h + 1].map(|k| Row { quants: words[k] >> (4 * (J as u32 % 2)), fifth: fifth(k) });
+                k_operand(rows, [s, u])
+            };
             let a = [half(0), half(1)];
             unroll!(for N in 0..4 {
                 if N < NT {
@@ -130,18 +134,33 @@ impl Product for Q4KTile {
     }
 }
 
-/// The A operand of 16 columns: nibbles of rows g (`w`) and g + 8 (`v`) at bit `shift`, times the rows' scales.
+/// Four columns of a row: nibbles in the low halves of the bytes, fifth bits in their lowest bits.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
+    pub quants: u32,
+    pub fifth: u32,
+}
+
+impl Row {
+    /// 1024 more than the values of bytes 0 and 2 (`at` is 0) or 1 and 3 (8), as f16.
+    #[inline(always)]
+    pub(super) fn raised(self, at: u32) -> half2::F16x2 {
+        let bits = (self.quants >> at) & 0x000f_000f | ((self.fifth >> at) & 0x0001_0001) << 4;
+        half2::F16x2(bits | THOUSAND)
+    }
+}
+
+/// The A operand of 16 columns of rows g and g + 8, times the rows' scales.
 #[inline(always)]
-fn q4k_operand(w: u32, v: u32, shift: u32, s: half2::F16x2, u: half2::F16x2) -> [u32; 4] {
+fn k_operand([g, h]: [Row; 2], [s, u]: [half2::F16x2; 2]) -> [u32; 4] {
     // (1024 + q)·s − 1024·s, rounded once and exact.
     let offset = half2::F16x2(0xe400_e400);
     let (so, uo) = (s.mul(offset), u.mul(offset));
-    let nibbles = |w: u32, at: u32| half2::F16x2((w >> (shift + at)) & 0x000f_000f | THOUSAND);
     [
-        nibbles(w, 0).fma(s, so).0,
-        nibbles(v, 0).fma(u, uo).0,
-        nibbles(w, 8).fma(s, so).0,
-        nibbles(v, 8).fma(u, uo).0,
+        g.raised(0).fma(s, so).0,
+        h.raised(0).fma(u, uo).0,
+        g.raised(8).fma(s, so).0,
+        h.raised(8).fma(u, uo).0,
     ]
 }
 

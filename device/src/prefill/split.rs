@@ -12,19 +12,23 @@ use super::record::Record;
 use cuda_std::prelude::*;
 
 /// Warps of a block.
-const WARPS: u32 = 4;
+pub(super) const WARPS: u32 = 4;
 
 /// Eight columns of a lane: 32j + 4t … +3 and 16 further, lane = 4j + t.
-type Eight = [f32; 8];
+pub(super) type Eight = [f32; 8];
 
-/// Loads the lane's columns of the 256 at `x`.
+/// Loads the lane's columns of block `block` of the `columns` at `x`; zeros behind their end.
 ///
 /// # Safety
-/// `x` points to 256 readable floats, 16-byte aligned.
+/// `x` points to as many readable floats, a multiple of 32, 16-byte aligned.
 #[inline(always)]
-unsafe fn eight(x: *const f32, lane: u32) -> Eight {
-    let at = x.wrapping_add((32 * (lane >> 2) + 4 * (lane & 3)) as usize);
-    // SAFETY: the caller's; both vectors lie in the 256 floats.
+pub(super) unsafe fn eight(x: *const f32, block: u32, columns: u32, lane: u32) -> Eight {
+    let first = 256 * block + 32 * (lane >> 2);
+    if first >= columns {
+        return [0.0; 8];
+    }
+    let at = x.wrapping_add((first + 4 * (lane & 3)) as usize);
+    // SAFETY: the caller's; both vectors lie in the 32 floats from the first.
     let (a, b) = unsafe {
         (
             global::load(at.cast::<F32x4>()).0,
@@ -39,6 +43,7 @@ unsafe fn eight(x: *const f32, lane: u32) -> Eight {
 struct Row {
     x: *const f32,
     gain: *const f32,
+    columns: u32,
     lane: u32,
 }
 
@@ -46,16 +51,16 @@ impl Row {
     /// The lane's columns of block `block`: as they are, and times their gains.
     ///
     /// # Safety
-    /// The row has the block.
+    /// The row has its columns.
     #[inline(always)]
     unsafe fn load(self, block: u32) -> (Eight, Eight) {
         // SAFETY: the caller's.
         unsafe {
-            let x = eight(self.x.add((256 * block) as usize), self.lane);
+            let x = eight(self.x, block, self.columns, self.lane);
             if self.gain.is_null() {
                 return (x, x);
             }
-            let gain = eight(self.gain.add((256 * block) as usize), self.lane);
+            let gain = eight(self.gain, block, self.columns, self.lane);
             let mut v = x;
             unroll!(for I in 0..8 {
                 v[I] *= gain[I];
@@ -67,7 +72,7 @@ impl Row {
 
 /// Sum of squares and largest magnitude of a row, the same in every thread of the block.
 #[inline(always)]
-fn of_block(squares: f32, largest: f32, lane: u32, warp: u32) -> (f32, f32) {
+pub(super) fn of_block(squares: f32, largest: f32, lane: u32, warp: u32) -> (f32, f32) {
     let parts: Shared<F32x2> = shared::dynamic(0, WARPS);
     let squares = warp::sum(squares);
     let largest = f32::from_bits(warp::redux_max(warp::FULL, largest.to_bits()));
@@ -82,7 +87,7 @@ fn of_block(squares: f32, largest: f32, lane: u32, warp: u32) -> (f32, f32) {
 
 /// 2^e and 2^-e for a row whose largest magnitude is `largest`.
 #[inline(always)]
-fn powers(largest: f32) -> (f32, f32) {
+pub(super) fn powers(largest: f32) -> (f32, f32) {
     let exponent = largest.to_bits() >> 23;
     let exponent = if exponent < 10 { 10 } else { exponent };
     (
@@ -104,7 +109,7 @@ fn pair(a: f32, b: f32) -> (half2::F16x2, half2::F16x2) {
 /// # Safety
 /// `record` points to a whole writable record, 16-byte aligned. All lanes of the warp call this together.
 #[inline(always)]
-unsafe fn store(record: *mut u8, v: Eight, up: f32, lane: u32) {
+pub(super) unsafe fn store(record: *mut u8, v: Eight, up: f32, lane: u32) {
     let (mut high, mut low, mut sum) = ([0; 4], [0; 4], 0.0);
     unroll!(for I in 0..4 {
         // Word 2h + odd: columns 4h + odd and two further.
@@ -151,10 +156,11 @@ pub unsafe fn prefill_split(
         thread::thread_idx_x() / 32,
         thread::block_idx_x() as usize,
     );
-    let blocks = columns / 256;
+    let blocks = columns.div_ceil(256);
     let row = Row {
         x: x.wrapping_add(index * columns as usize),
         gain,
+        columns,
         lane,
     };
     pdl::wait();
@@ -193,7 +199,7 @@ pub unsafe fn prefill_split(
 /// [`Record::row_bytes`] and `factors` one a row.
 ///
 /// # Errors
-/// No rows, or columns that are no multiple of 256.
+/// No rows, or columns that are no multiple of 32.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn split(
     x: DevicePtr<f32>,
@@ -204,7 +210,7 @@ pub fn split(
     columns: u32,
     eps: f32,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
-    let columns = crate::shape::multiple("prefill_split", columns as usize, 256)?;
+    let columns = crate::shape::multiple("prefill_split", columns as usize, 32)?;
     let rows = crate::shape::count("prefill_split", "rows", rows as usize)?;
     let config = cuda_std::launch::LaunchConfig::new(rows, 32 * WARPS).shared(8 * WARPS);
     Ok(prefill_split::prepare(config, x, gain, records, factors, columns, eps))

@@ -12,9 +12,9 @@ use cuda_std::prelude::*;
 /// A lane's share of a tile with nibbles: see [`layout::SmallTile`].
 #[derive(Clone, Copy)]
 pub struct SmallTile<const FIVE: bool, const OFFSET: bool> {
-    nibbles: Nibbles,
-    scales: [u32; 2],
-    offsets: [u32; 2],
+    pub(crate) nibbles: Nibbles,
+    pub(crate) scales: [u32; 2],
+    pub(crate) offsets: [u32; 2],
 }
 
 /// Q4_0.
@@ -34,7 +34,7 @@ pub(super) fn scaled(pair: u32, v: [i32; 2]) -> f32 {
 
 impl<const FIVE: bool, const OFFSET: bool> SmallTile<FIVE, OFFSET> {
     /// The q that stands for 0 in types without an offset.
-    const ZERO_POINT: i32 = if FIVE { 16 } else { 8 };
+    pub(crate) const ZERO_POINT: i32 = if FIVE { 16 } else { 8 };
 
     /// Row `r` of the lane: `v` are the sums of its two sub-blocks.
     #[inline(always)]
@@ -99,8 +99,8 @@ impl<const FIVE: bool, const OFFSET: bool> Tile for SmallTile<FIVE, OFFSET> {
 /// A lane's share of a Q8_0 tile: see [`layout::Q8_0Tile`].
 #[derive(Clone, Copy)]
 pub struct Q8_0Tile {
-    quants: [[u32; 4]; 8],
-    scales: [u32; 2],
+    pub(crate) quants: [[u32; 4]; 8],
+    pub(crate) scales: [u32; 2],
 }
 
 impl Q8_0Tile {

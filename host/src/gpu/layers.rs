@@ -80,7 +80,7 @@ pub struct NotFused(String);
 
 type Result<T> = std::result::Result<T, NotFused>;
 
-fn refuse<T>(reason: impl Into<String>) -> Result<T> {
+pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T> {
     Err(NotFused(reason.into()))
 }
 

@@ -4,9 +4,9 @@
 //! go) → [`weights`] (one piece of memory, filled while it streams) → a plan → a recording that the engine replays.
 //! Nothing is allocated on the device after load.
 //!
-//! There are two kinds of plans over the same state, cache and buffers: [`layers`] and [`decode`] make the fused one,
-//! fast and for the shapes it knows, [`general`] makes one for any model, which is the reference too. Prompts of fused
-//! models go through [`prefill`], many tokens at a time.
+//! There are three kinds of plans over the same state, cache and buffers: [`layers`] and [`decode`] make the fused one of
+//! models with experts and [`dense`] that of models without, fast and for the shapes they know; [`general`] makes one for
+//! any model, which is the reference too. Prompts of fused models go through [`prefill`], many tokens at a time.
 //!
 //! [`batch`] is the step of several sequences at once. A step's end is a plan's too: the highest logit, or the device's sampler where the settings ask for it.
 //!
@@ -17,6 +17,7 @@ pub mod batch;
 pub mod buffers;
 pub mod cuda;
 pub mod decode;
+pub mod dense;
 pub mod emulated;
 pub mod engine;
 pub mod general;

@@ -4,6 +4,7 @@ use super::backend::{Backend, Result};
 use super::batch::{Batch, BatchSizes};
 use super::buffers::{BufferSizes, Buffers, CacheRoom};
 use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
+use super::dense::{self, DenseModel, DenseParts};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
 use super::prefill::{self, Prompt};
@@ -74,10 +75,11 @@ impl GpuOptions {
     }
 }
 
-/// A model as one of the two kinds of kernels takes it.
+/// A model as one of the kinds of kernels takes it.
 #[derive(Debug, Clone, PartialEq)]
 enum Described {
     Fused(Box<FusedModel>),
+    Dense(Box<DenseModel>),
     General(Box<GeneralModel>),
 }
 
@@ -101,7 +103,7 @@ impl Layout {
     /// The layout of the model of `spec` on a device of `multiprocessors`.
     ///
     /// # Errors
-    /// A model or a type of cache that neither kind of kernels takes, saying what of it.
+    /// A model or a type of cache that no kind of kernels takes, saying what of it.
     pub fn new(spec: &ModelSpec, options: &GpuOptions, multiprocessors: u32) -> Result<Self> {
         let room = CacheRoom {
             format: options.format()?,
@@ -115,9 +117,11 @@ impl Layout {
         target.tuning.check().map_err(DeviceError)?;
         let exact = options.arithmetic == Arithmetic::Reference;
         if !exact {
-            match Self::fused(spec, room, target) {
-                Ok(layout) => return Ok(layout),
-                Err(reason) => tracing::info!(%reason, "the fused kernels do not take the model: using general ones"),
+            for fast in [Self::fused, Self::dense] {
+                match fast(spec, room, target) {
+                    Ok(layout) => return Ok(layout),
+                    Err(reason) => tracing::info!(%reason, "fused kernels do not take the model"),
+                }
             }
         }
         let mut map = WeightMap::new();
@@ -152,6 +156,21 @@ impl Layout {
         .checked(spec)
     }
 
+    fn dense(spec: &ModelSpec, room: CacheRoom, target: Target) -> Result<Self> {
+        let mut map = WeightMap::new();
+        let model = DenseModel::describe(spec, &mut map).map_err(DeviceError::new)?;
+        let sizes = dense::buffer_sizes(spec, &model, room, &target);
+        Self {
+            map,
+            sizes,
+            prompt: None,
+            batch: None,
+            model: Described::Dense(Box::new(model)),
+            target,
+        }
+        .checked(spec)
+    }
+
     /// The same, if all launches are allowed.
     fn checked(self, spec: &ModelSpec) -> Result<Self> {
         self.plan(spec, 0, &Buffers::nowhere(&self.sizes))?;
@@ -180,6 +199,14 @@ impl Layout {
                 weights,
                 buffers,
                 target,
+            }
+            .plan(),
+            Described::Dense(model) => DenseParts {
+                spec,
+                model,
+                weights,
+                buffers,
+                target: self.target,
             }
             .plan(),
             Described::General(model) => GeneralParts {
@@ -255,14 +282,14 @@ impl Layout {
     pub fn fused_model(&self) -> Option<&FusedModel> {
         match &self.model {
             Described::Fused(model) => Some(model),
-            Described::General(_) => None,
+            Described::Dense(_) | Described::General(_) => None,
         }
     }
 
     /// What is said of the arithmetic behind the device's name.
     pub fn kind(&self) -> &'static str {
         match &self.model {
-            Described::Fused(_) => "",
+            Described::Fused(_) | Described::Dense(_) => "",
             Described::General(model) if model.exact => ", f32 reference",
             Described::General(_) => ", general kernels",
         }

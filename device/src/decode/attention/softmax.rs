@@ -20,6 +20,12 @@ impl Running {
         sum: 0.0,
     };
 
+    /// Nothing seen yet, where the first chunks may have nothing to see either: less than any score, and a number.
+    pub(crate) const FINITE: Self = Self {
+        max: f32::MIN,
+        sum: 0.0,
+    };
+
     /// Takes the lane's scores of N chunks and returns their weights, and the factor for what was summed before. The
     /// weights are rounded before they are summed, so that they still add up to one.
     #[inline(always)]

@@ -3,6 +3,7 @@
 mod argmax;
 pub(crate) mod attention;
 mod decode;
+mod dense;
 mod embed;
 mod gemv;
 mod general;
@@ -23,6 +24,7 @@ pub fn all() -> Vec<Case> {
         argmax::CASES,
         attention::CASES,
         decode::CASES,
+        dense::CASES,
         embed::CASES,
         gemv::CASES,
         general::CASES,

@@ -39,6 +39,7 @@ tests! {
     attention_256: "attention_256", 8;
     attention_general: "attention_general", 12;
     decode: "decode_", 12;
+    dense: "dense_", 40;
     embed: "embed_", 20;
     gemv: "gemv_", 16;
     gemv_experts: "experts_", 16;

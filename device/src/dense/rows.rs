@@ -1,0 +1,190 @@
+//! Sixteen rows of one tiled matrix, or of two that share their input, times a vector, by one block.
+//!
+//! The warps of a block are divided among the matrices, those of a matrix among its columns, 256 at a time; tiles are on
+//! their way to shared memory before the wait ([`Stage`]), as many as there is room for, and the others are loaded by
+//! their warps.
+
+use super::matrix::Summed;
+use crate::decode::columns::Columns;
+use crate::decode::meeting::Meeting;
+use crate::tile::Stage;
+use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
+
+/// Bytes of tiles of a block that wait in shared memory at most: of any GPU's, a block has room beside another one.
+const STAGE_BYTES: u32 = 48 * 1024;
+
+/// Warps of a block at most.
+#[cfg(not(target_arch = "nvptx64"))]
+const MOST_WARPS: u32 = 20;
+
+/// A thread's place in a block for `SIDES` matrices.
+#[derive(Clone, Copy)]
+pub(super) struct Place<const SIDES: usize> {
+    pub lane: u32,
+    pub warp: u32,
+    /// Warps of a matrix.
+    pub warps: u32,
+    /// Blocks of 256 columns.
+    pub blocks: u32,
+}
+
+impl<const SIDES: usize> Place<SIDES> {
+    #[inline(always)]
+    pub(super) fn new(columns: u32) -> Self {
+        Self {
+            lane: warp::lane(),
+            warp: thread::thread_idx_x() / 32,
+            warps: thread::block_dim_x() / (32 * SIDES as u32),
+            blocks: columns.div_ceil(256),
+        }
+    }
+
+    /// Where the warps of matrix `side` meet.
+    #[inline(always)]
+    pub(super) fn meeting(self, side: u32) -> Meeting {
+        Meeting::at(side * Meeting::bytes(self.warps), self.warps)
+    }
+
+    /// Tiles of a matrix that wait in shared memory.
+    #[inline(always)]
+    const fn staged(self, tile_bytes: u32) -> u32 {
+        staged::<SIDES>(self.blocks, tile_bytes)
+    }
+
+    #[inline(always)]
+    fn stage(self, side: u32, bytes: u32) -> Stage {
+        Stage::at(stage_at(self.warps * SIDES as u32) + side * (Stage::HEAD + bytes), bytes)
+    }
+
+    /// Sends for `bytes` bytes of the tiles of matrix `side`.
+    ///
+    /// # Safety
+    /// They lie at `from`. All threads of the block call this together.
+    #[inline(always)]
+    unsafe fn send(self, side: u32, from: *const u8, bytes: u32) {
+        let stage = self.stage(side, bytes);
+        if thread::thread_idx_x() == 0 {
+            stage.expect(bytes);
+        }
+        // SAFETY: the caller's.
+        unsafe { stage.copy(1, bytes, |_| from) };
+    }
+}
+
+#[inline(always)]
+const fn staged<const SIDES: usize>(blocks: u32, tile_bytes: u32) -> u32 {
+    let room = STAGE_BYTES / (SIDES as u32 * tile_bytes);
+    if blocks < room { blocks } else { room }
+}
+
+/// Where the first stage lies.
+#[inline(always)]
+const fn stage_at(warps: u32) -> u32 {
+    Meeting::bytes(warps).next_multiple_of(16)
+}
+
+/// The columns as tiles of type `T` take them.
+#[inline(always)]
+pub(super) fn activation<T: Summed>(x: &Columns, lane: u32) -> crate::tile::Activation {
+    if T::SUMS {
+        x.fragments::<true>(lane)
+    } else {
+        x.fragments::<false>(lane)
+    }
+}
+
+/// Row group `group` of each matrix times `x`, after the wait; leaves the warps' parts in their matrix's meeting. Returns
+/// what `early` loads: called behind the wait, so that it is there when the warps have met.
+///
+/// # Safety
+/// The matrices have the row group; `x` has `256 · blocks` floats. All threads of the block call this together.
+#[inline(always)]
+pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
+    at: Place<SIDES>,
+    tiles: [*const u8; SIDES],
+    group: u32,
+    x: *const f32,
+    early: impl FnOnce() -> E,
+) -> E {
+    let (side, first) = if SIDES == 1 || at.warp < at.warps {
+        (0, at.warp)
+    } else {
+        (1, at.warp - at.warps)
+    };
+    let staged = at.staged(T::BYTES as u32);
+    let bytes = staged * T::BYTES as u32;
+    let from = tiles.map(|tiles| tiles.wrapping_add(group as usize * at.blocks as usize * T::BYTES));
+    let own = if side == 0 { from[0] } else { from[SIDES - 1] };
+    let columns = |block: u32| x.wrapping_add((256 * block) as usize);
+    // SAFETY: the caller's.
+    unsafe {
+        at.send(0, from[0], bytes);
+        if SIDES > 1 {
+            at.send(1, from[SIDES - 1], bytes);
+        }
+        thread::sync_threads();
+        pdl::launch_dependents();
+        pdl::wait();
+        let (mut block, mut rows) = (first, [0.0; 2]);
+        let mut next = Columns::load(columns(block), at.lane);
+        let early = early();
+        let mut activation = activation::<T>(&next, at.lane);
+        let stage = at.stage(side, bytes);
+        stage.wait();
+        loop {
+            let after = rolled(block + at.warps);
+            if after < at.blocks {
+                next = Columns::load(columns(after), at.lane);
+            }
+            let tile: T = if block < staged {
+                stage.tile(block, at.lane)
+            } else {
+                T::load(own.add(block as usize * T::BYTES), at.lane)
+            };
+            let part = tile.multiply(tile.scales(at.lane), &activation, at.lane);
+            rows = [rows[0] + part[0], rows[1] + part[1]];
+            if after >= at.blocks {
+                break;
+            }
+            activation = self::activation::<T>(&next, at.lane);
+            block = after;
+        }
+        at.meeting(side).put(rows, first, at.lane);
+        early
+    }
+}
+
+/// Warps of a block for `SIDES` matrices of `columns` columns: as few rounds as there may be warps, shared evenly.
+#[cfg(not(target_arch = "nvptx64"))]
+fn warps<const SIDES: usize>(columns: u32) -> u32 {
+    let (blocks, most) = (columns.div_ceil(256).max(1), MOST_WARPS / SIDES as u32);
+    SIDES as u32 * blocks.div_ceil(blocks.div_ceil(most))
+}
+
+/// A launch of `groups` blocks that call [`row_group`] for `SIDES` matrices of `columns` columns, of one of `kinds`.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) fn config<const SIDES: usize>(
+    groups: u32,
+    columns: u32,
+    kinds: impl IntoIterator<Item = u32>,
+) -> cuda_std::launch::LaunchConfig {
+    let warps = warps::<SIDES>(columns);
+    let bytes = kinds.into_iter().filter_map(super::Kind::numbered).map(|kind| {
+        let tile = kind.tile_bytes() as u32;
+        Stage::HEAD + tile * staged::<SIDES>(columns.div_ceil(256), tile)
+    });
+    let shared = stage_at(warps) + SIDES as u32 * bytes.max().unwrap_or(0);
+    cuda_std::launch::LaunchConfig::new(groups, 32 * warps).shared(shared).pdl(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warps_share_rows_evenly() {
+        assert_eq!([576, 4864, 14336].map(warps::<1>), [3, 19, 19]);
+        assert_eq!([576, 2048, 4096].map(warps::<2>), [6, 16, 16]);
+    }
+}
