@@ -147,7 +147,11 @@ mod tests {
             assert_eq!(Kind::numbered(kind as u32), Some(kind));
             let bytes = with_kind!(kind as u32, T => <T as Tile>::BYTES);
             assert_eq!(bytes, kind.tile_bytes(), "{kind:?}");
-            assert_eq!(bytes, 4096 / kind.ty().block_len() * kind.ty().block_bytes(), "{kind:?}");
+            assert_eq!(
+                bytes,
+                4096 / kind.ty().block_len() * kind.ty().block_bytes(),
+                "{kind:?}"
+            );
         }
     }
 }

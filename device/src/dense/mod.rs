@@ -23,6 +23,8 @@ pub mod matrix;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod plan;
 pub mod project;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod prompt;
 pub mod qkv;
 pub mod residual;
 mod rows;

@@ -114,7 +114,13 @@ impl Common<'_> {
             ("norm_qkv", qkv(b.stream, b.qkv, shape)?),
             ("attention", attention(plan, heads)),
         ];
-        self.onto_stream(&mut launches, "o_proj", b.attention, (w.output, plan.out_floats()), after)?;
+        self.onto_stream(
+            &mut launches,
+            "o_proj",
+            b.attention,
+            (w.output, plan.out_floats()),
+            after,
+        )?;
         Ok(launches)
     }
 

@@ -51,7 +51,11 @@ pub unsafe fn dense_qkv(stream: Residual, out: *mut f32, shape: QkvShape) {
     let (matrix, group) = segment(&shape, thread::block_idx_x());
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
-        let bias = if at.warp == 0 { matrix.bias_of(group, at.lane) } else { 0.0 };
+        let bias = if at.warp == 0 {
+            matrix.bias_of(group, at.lane)
+        } else {
+            0.0
+        };
         let early = || {
             if at.warp == 0 {
                 stream.squares(shape.columns, at.lane)

@@ -54,7 +54,10 @@ impl<const SIDES: usize> Place<SIDES> {
 
     #[inline(always)]
     fn stage(self, side: u32, bytes: u32) -> Stage {
-        Stage::at(stage_at(self.warps * SIDES as u32) + side * (Stage::HEAD + bytes), bytes)
+        Stage::at(
+            stage_at(self.warps * SIDES as u32) + side * (Stage::HEAD + bytes),
+            bytes,
+        )
     }
 
     /// Sends for `bytes` bytes of the tiles of matrix `side`.
@@ -175,7 +178,9 @@ pub(super) fn config<const SIDES: usize>(
         Stage::HEAD + tile * staged::<SIDES>(columns.div_ceil(256), tile)
     });
     let shared = stage_at(warps) + SIDES as u32 * bytes.max().unwrap_or(0);
-    cuda_std::launch::LaunchConfig::new(groups, 32 * warps).shared(shared).pdl(true)
+    cuda_std::launch::LaunchConfig::new(groups, 32 * warps)
+        .shared(shared)
+        .pdl(true)
 }
 
 #[cfg(test)]

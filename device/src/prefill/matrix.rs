@@ -11,9 +11,9 @@
 
 use super::product::{Product, TOKENS, Tokens, each, row_group, with_tokens};
 use super::record::Record;
-use crate::dense::Matrix;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::dense::Kind;
+use crate::dense::Matrix;
 use cuda_std::prelude::*;
 
 /// Warps of a block.
@@ -99,7 +99,11 @@ unsafe fn rows<T: Product>(x: *const u8, factors: *const F32x2, out: *mut f32, s
     });
     // SAFETY: the launch has warps for the row groups and blocks for the tokens; memory is as long as the shape says.
     unsafe {
-        let tiles = shape.matrix.tiles.as_ptr().add(group as usize * blocks as usize * T::BYTES);
+        let tiles = shape
+            .matrix
+            .tiles
+            .as_ptr()
+            .add(group as usize * blocks as usize * T::BYTES);
         let sums = with_tokens!(count, NT => row_group::<T, NT>(tiles, blocks, &tokens, lane));
         let bias = [lane >> 2, (lane >> 2) + 8].map(|row| shape.matrix.bias_of(group, row));
         each(&sums, count, lane, |token, row, sum| {
@@ -141,7 +145,12 @@ pub fn product(
     let tokens = crate::shape::count(KERNEL, "tokens", shape.tokens as usize)?;
     let groups = crate::shape::count(KERNEL, "row groups", shape.matrix.groups as usize)?;
     if shape.first + 16 * groups > shape.stride {
-        let rule = format!("{} rows from {} on in rows of {}", 16 * groups, shape.first, shape.stride);
+        let rule = format!(
+            "{} rows from {} on in rows of {}",
+            16 * groups,
+            shape.first,
+            shape.stride
+        );
         return Err(crate::shape::ShapeError::new(KERNEL, rule));
     }
     let grid = [groups.div_ceil(WARPS), tokens.div_ceil(TOKENS), 1];

@@ -27,6 +27,7 @@ pub mod attention;
 mod block_product;
 pub mod combine;
 pub mod down;
+pub mod expert_matrix;
 pub mod gated_split;
 pub mod gateup;
 pub mod gemm;

@@ -106,7 +106,10 @@ impl<const FIVE: bool> Product for KTile<FIVE> {
             let words = self.nibbles.quants[J / 2];
             let fifth = |k: usize| if FIVE { self.nibbles.fifth[k] >> J } else { 0 };
             let half = |h: usize| {
-                let rows = [2 * h, 2 * h + 1].map(|k| Row { quants: words[k] >> (4 * (J as u32 % 2)), fifth: fifth(k) });
+                let rows = [2 * h, 2 * h + 1].map(|k| Row {
+                    quants: words[k] >> (4 * (J as u32 % 2)),
+                    fifth: fifth(k),
+                });
                 k_operand(rows, [s, u])
             };
             let a = [half(0), half(1)];

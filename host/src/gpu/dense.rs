@@ -5,6 +5,7 @@
 //! a model and places its weights; what does not fit is refused with the reason.
 
 mod plan;
+mod prompt;
 #[cfg(test)]
 mod tests;
 
@@ -201,7 +202,10 @@ fn place(linear: &Linear, map: &mut WeightMap) -> Result<Placed> {
         return refuse(format!("{} has a second scale", matrix.tensor));
     }
     let Some(kind) = Kind::of(matrix.ty) else {
-        return refuse(format!("{} is {}, of which there are no dense kernels", matrix.tensor, matrix.ty));
+        return refuse(format!(
+            "{} is {}, of which there are no dense kernels",
+            matrix.tensor, matrix.ty
+        ));
     };
     if linear.bias.is_some() && !matrix.rows.is_multiple_of(16) {
         return refuse(format!("{} has a bias and {} rows", matrix.tensor, matrix.rows));

@@ -17,7 +17,7 @@ use super::buffers::Buffers;
 use super::decode::DecodePlan;
 use super::pages::{PagePool, PagedSequence};
 use super::path::{GpuOptions, Layout};
-use super::prefill::Prompt;
+use super::prompt::Prompt;
 use super::recorded::{Recorded, Recordings};
 use super::sampling::{Chooser, DeviceSampler};
 use super::{observe, room};

@@ -5,6 +5,7 @@
 //! (biases, second scales, norms behind operations, windows, caps, shared experts) is data here too.
 
 mod plan;
+mod prompt;
 #[cfg(test)]
 mod tests;
 mod work;

@@ -6,7 +6,7 @@
 //!
 //! There are three kinds of plans over the same state, cache and buffers: [`layers`] and [`decode`] make the fused one of
 //! models with experts and [`dense`] that of models without, fast and for the shapes they know; [`general`] makes one for
-//! any model, which is the reference too. Prompts of fused models go through [`prefill`], many tokens at a time.
+//! any model, which is the reference too. The fused ones' [`prompt`]s go many tokens at a time.
 //!
 //! [`batch`] is the step of several sequences at once. A step's end is a plan's too: the highest logit, or the device's sampler where the settings ask for it.
 //!
@@ -28,6 +28,7 @@ pub mod pages;
 pub mod path;
 pub mod plan;
 pub mod prefill;
+pub mod prompt;
 mod recorded;
 mod room;
 mod sampling;

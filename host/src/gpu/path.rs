@@ -7,7 +7,9 @@ use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
 use super::dense::{self, DenseModel, DenseParts};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
-use super::prefill::{self, Prompt};
+use super::prefill;
+use super::prompt::tiled::{self, TiledModel, TiledPrompt};
+use super::prompt::{Prompt, PromptSizes};
 use super::sampling::DeviceSampler;
 use super::target::Target;
 use super::weights::WeightMap;
@@ -15,7 +17,6 @@ use super::{DeviceError, Needs};
 use crate::model::{KvType, ModelSpec};
 use crate::tuning::Tuning;
 use sparkinfer_device::decode::kv::KvFormat;
-use sparkinfer_device::prefill::plan::PromptSizes;
 
 /// How a model is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,6 +137,7 @@ impl Layout {
             target,
         }
         .checked(spec)
+        .map(|layout| layout.with_tiled_prompt(spec, room))
     }
 
     fn fused(spec: &ModelSpec, room: CacheRoom, target: Target) -> Result<Self> {
@@ -148,7 +150,7 @@ impl Layout {
         Self {
             map,
             sizes,
-            prompt,
+            prompt: prompt.map(PromptSizes::Fused),
             batch,
             model,
             target,
@@ -169,6 +171,42 @@ impl Layout {
             target,
         }
         .checked(spec)
+        .map(|layout| layout.with_tiled_prompt(spec, room))
+    }
+
+    /// The same, with prompts in chunks if all launches of one are allowed.
+    fn with_tiled_prompt(mut self, spec: &ModelSpec, room: CacheRoom) -> Self {
+        let sizes = tiled::sizes(spec, room.context, self.target.tuning.prompt_chunk as usize);
+        let model = self.tiled(spec, 0, &Buffers::nowhere(&self.sizes));
+        let taken = model.is_some_and(|model| model.taken(&sizes));
+        self.prompt = taken.then_some(PromptSizes::Tiled(sizes));
+        self
+    }
+
+    /// What prompts are made from, where tiles of any type take them.
+    fn tiled(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Option<TiledModel> {
+        let target = self.target;
+        match &self.model {
+            Described::Fused(_) => None,
+            Described::Dense(model) => Some(
+                DenseParts {
+                    spec,
+                    model,
+                    weights,
+                    buffers,
+                    target,
+                }
+                .tiled(),
+            ),
+            Described::General(model) => GeneralParts {
+                spec,
+                model,
+                weights,
+                buffers,
+                target,
+            }
+            .tiled(),
+        }
     }
 
     /// The same, if all launches are allowed.
@@ -231,17 +269,24 @@ impl Layout {
         weights: u64,
         buffers: &Buffers,
     ) -> Result<Option<Prompt>> {
-        let (Some(sizes), Described::Fused(model)) = (&self.prompt, &self.model) else {
-            return Ok(None);
-        };
-        let parts = DecodeParts {
-            spec,
-            model,
-            weights,
-            buffers,
-            target: self.target,
-        };
-        Prompt::new(backend, &parts, sizes).map(Some)
+        match (&self.prompt, &self.model) {
+            (Some(PromptSizes::Fused(sizes)), Described::Fused(model)) => {
+                let parts = DecodeParts {
+                    spec,
+                    model,
+                    weights,
+                    buffers,
+                    target: self.target,
+                };
+                let prompt = prefill::Prompt::new(backend, &parts, sizes)?;
+                Ok(Some(Prompt::Fused(prompt)))
+            }
+            (Some(PromptSizes::Tiled(sizes)), _) => self
+                .tiled(spec, weights, buffers)
+                .map(|model| TiledPrompt::new(backend, model, sizes).map(Prompt::Tiled))
+                .transpose(),
+            _ => Ok(None),
+        }
     }
 
     /// What steps of several sequences go through, its memory allocated; none where they go one after the other.

@@ -147,7 +147,7 @@ const SMALL_QWEN3: Preset = Preset {
 };
 
 /// All presets.
-static PRESETS: [Preset; 9] = [
+static PRESETS: [Preset; 12] = [
     QWEN3_30B_A3B,
     Preset {
         name: "qwen3-coder-30b-a3b",
@@ -170,6 +170,59 @@ static PRESETS: [Preset; 9] = [
         ..QWEN3_30B_A3B
     },
     QWEN3_06B,
+    Preset {
+        name: "qwen2.5-0.5b",
+        arch: "qwen2",
+        layers: 24,
+        width: 896,
+        heads: 14,
+        kv_heads: 2,
+        head_dim: 64,
+        ffn: 4864,
+        context: 32_768,
+        parts: Parts {
+            qkv_bias: true,
+            ..PLAIN
+        },
+        ..QWEN3_06B
+    },
+    Preset {
+        name: "smollm2-135m",
+        arch: "llama",
+        layers: 30,
+        width: 576,
+        heads: 9,
+        kv_heads: 3,
+        head_dim: 64,
+        ffn: 1536,
+        vocab: 49_152,
+        specials_at: 49_149,
+        context: 8192,
+        rope_base: 1e5,
+        eps: 1e-5,
+        parts: PLAIN,
+        ..QWEN3_06B
+    },
+    Preset {
+        name: "gemma-3-270m",
+        arch: "gemma3",
+        layers: 18,
+        width: 640,
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 256,
+        ffn: 2048,
+        vocab: 262_144,
+        specials_at: 262_141,
+        context: 32_768,
+        parts: Parts {
+            post_norms: true,
+            scaled_embedding: true,
+            sliding_window: 512,
+            ..QK_NORM
+        },
+        ..QWEN3_06B
+    },
     SMALL_QWEN3MOE,
     SMALL_QWEN3,
     Preset {

@@ -23,7 +23,7 @@ use cuda_std::launch::PreparedLaunch;
 const PRODUCT: f64 = 5e-4;
 
 /// A matrix in tiles, what its weights are, and its bias.
-struct Tiled {
+pub(super) struct Tiled {
     bytes: Vec<u8>,
     values: Vec<f32>,
     bias: Option<Vec<f32>>,
@@ -32,7 +32,7 @@ struct Tiled {
 }
 
 impl Tiled {
-    fn new(kind: Kind, [rows, columns]: [usize; 2], seed: u64) -> Result<Self, String> {
+    pub(super) fn new(kind: Kind, [rows, columns]: [usize; 2], seed: u64) -> Result<Self, String> {
         let shape = Shape { rows, columns };
         let form = TileForm::of(kind.ty()).ok_or("no tiles")?;
         let file = matrix(kind.ty(), seed, rows * columns)?;
@@ -47,7 +47,7 @@ impl Tiled {
         })
     }
 
-    fn upload(&self, machine: &mut dyn Machine) -> Result<Matrix, String> {
+    pub(super) fn upload(&self, machine: &mut dyn Machine) -> Result<Matrix, String> {
         let bias = self.bias.as_ref();
         Ok(Matrix {
             tiles: machine.upload(&self.bytes)?,
@@ -58,12 +58,12 @@ impl Tiled {
     }
 
     /// The products without the bias, in f64.
-    fn times(&self, x: &[f64]) -> Vec<f64> {
+    pub(super) fn times(&self, x: &[f64]) -> Vec<f64> {
         let dot = |row: &[f32]| row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum();
         self.values.chunks(self.shape.columns).map(dot).collect()
     }
 
-    fn biased(&self, mut y: Vec<f64>) -> Vec<f64> {
+    pub(super) fn biased(&self, mut y: Vec<f64>) -> Vec<f64> {
         if let Some(bias) = &self.bias {
             y.iter_mut().zip(bias).for_each(|(y, b)| *y += f64::from(*b));
         }
@@ -71,12 +71,12 @@ impl Tiled {
     }
 }
 
-fn kind(random: &mut Random) -> Kind {
+pub(super) fn kind(random: &mut Random) -> Kind {
     Kind::ALL[random.below(Kind::ALL.len())]
 }
 
 /// Columns of a stream: multiples of 64 that the type's blocks divide.
-fn columns(kind: Kind, random: &mut Random) -> usize {
+pub(super) fn columns(kind: Kind, random: &mut Random) -> usize {
     let step = kind.ty().block_len().max(64);
     let small = [576, 896, 640, 64][random.below(4)];
     if step == 64 && random.below(2) == 0 {
@@ -86,11 +86,11 @@ fn columns(kind: Kind, random: &mut Random) -> usize {
     }
 }
 
-fn wide(x: &[f32]) -> Vec<f64> {
+pub(super) fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|v| f64::from(*v)).collect()
 }
 
-fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
+pub(super) fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
     machine.run(&launch.map_err(|e| e.to_string())?)
 }
 
@@ -209,10 +209,18 @@ fn projection(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let matrix = Tiled::new(kind, [rows, columns], seed)?;
     let (a, x) = (floats(seed + 1, columns, 2.0), floats(seed + 2, rows, 1.0));
     let (apart, plain) = (random.below(3) == 0, random.below(3) == 0);
-    let gain = if plain { vec![1.0; rows] } else { floats(seed + 3, rows, 1.0) };
+    let gain = if plain {
+        vec![1.0; rows]
+    } else {
+        floats(seed + 3, rows, 1.0)
+    };
     let at = matrix.upload(machine)?;
     let a_at = padded(machine, &a)?;
-    let gain_at = if plain { DevicePtr::null() } else { machine.upload(&gain)? };
+    let gain_at = if plain {
+        DevicePtr::null()
+    } else {
+        machine.upload(&gain)?
+    };
     let (onto, x_at) = if apart {
         (DevicePtr::null(), machine.output(rows)?)
     } else {
@@ -288,7 +296,9 @@ fn logits(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let likeliest = (0..rows).rev().max_by(|a, b| got[*a].total_cmp(&got[*b])).unwrap_or(0);
     let (token, entry) = (machine.download(state, 1)?[0].token, machine.download(ring, 2)?[0]);
     if token as usize != likeliest || ring_token(entry, 0) != Some(token) {
-        return Err(format!("token {token}, ring {entry:#x}; the best logit is {likeliest}'s"));
+        return Err(format!(
+            "token {token}, ring {entry:#x}; the best logit is {likeliest}'s"
+        ));
     }
     let product = matrix.times(&normed(&wide(&x), &gain, 1e-6));
     let allowed = PRODUCT * rms(&product);

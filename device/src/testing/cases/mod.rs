@@ -12,6 +12,7 @@ mod many;
 mod mmvq;
 mod norm;
 mod prefill;
+mod prompt;
 mod rope;
 mod sample;
 mod stream;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Case> {
         mmvq::CASES,
         norm::CASES,
         prefill::CASES,
+        prompt::CASES,
         rope::CASES,
         sample::CASES,
         stream::CASES,

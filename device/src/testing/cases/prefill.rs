@@ -24,8 +24,8 @@ use cuda_std::launch::PreparedLaunch;
 use cuda_std::{DevicePtr, F32x2};
 
 /// Allowed error of a product, as a share of the results' size.
-const PRODUCT: f64 = 1e-4;
-const EPS: f32 = 1e-6;
+pub(super) const PRODUCT: f64 = 1e-4;
+pub(super) const EPS: f32 = 1e-6;
 
 fn run<E: ToString>(machine: &mut dyn Machine, launch: Result<PreparedLaunch, E>) -> Result<(), String> {
     machine.run(&launch.map_err(|e| e.to_string())?)
@@ -40,12 +40,12 @@ fn wide(x: &[f32]) -> Vec<f64> {
 }
 
 /// Rows of activations on the machine, split.
-struct Rows {
-    records: DevicePtr<u8>,
-    factors: DevicePtr<F32x2>,
+pub(super) struct Rows {
+    pub records: DevicePtr<u8>,
+    pub factors: DevicePtr<F32x2>,
 }
 
-fn split_rows(
+pub(super) fn split_rows(
     machine: &mut dyn Machine,
     x: DevicePtr<f32>,
     gain: &[f32],
@@ -70,7 +70,8 @@ fn split_rows(
 /// What a row's records must stand for, and its sums of 32 columns.
 fn splitting(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);
-    let (rows, columns) = (1 + random.below(4), 256 * (1 + random.below(6)));
+    let rows = 1 + random.below(4);
+    let columns = [256 * (1 + random.below(6)), 32 * (1 + random.below(40))][random.below(2)];
     let scale = [1e-6, 1.0, 3e5][random.below(3)];
     let mut x = floats(seed, rows * columns, scale);
     if rows > 1 {
@@ -164,6 +165,7 @@ fn heads(machine: &mut dyn Machine, seed: u64, head_dim: u32, format: KvFormat) 
     let (kv_heads, per_key) = (1 + random.below(2) as u32, [1, 2, 3, 8][random.below(4)]);
     let mut setting = Setting::new(kv_heads * per_key, kv_heads, head_dim, random.below(90) as u32);
     setting.normed = random.below(3) > 0;
+    setting.window = [0, 1, 7, 40][random.below(4)];
     setting.format = format;
     let count = [1, 5, 33, 40][random.below(4)] as u32;
     let (shape, chunk) = (
@@ -449,6 +451,18 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "prefill_heads_128_q8_0",
         run: |m, seed| heads(m, seed, 128, KvFormat::Q8_0),
+    },
+    Case {
+        name: "prefill_heads_256_f16",
+        run: |m, seed| heads(m, seed, 256, KvFormat::F16),
+    },
+    Case {
+        name: "prefill_heads_256_bf16",
+        run: |m, seed| heads(m, seed, 256, KvFormat::Bf16),
+    },
+    Case {
+        name: "prefill_heads_256_q8_0",
+        run: |m, seed| heads(m, seed, 256, KvFormat::Q8_0),
     },
     Case {
         name: "prefill_router",

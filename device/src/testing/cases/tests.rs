@@ -60,8 +60,12 @@ tests! {
     mmvq_q6k_dp4a: "mmvq_q6k_dp4a", 16;
     norm: "norm_", 20;
     prefill_split: "prefill_split", 12;
+    prefill_stack: "prefill_stack", 24;
     prefill_gemm: "prefill_gemm", 8;
+    prefill_gated_split: "prefill_gated_split", 12;
     prefill_heads: "prefill_heads", 8;
+    prefill_matrix: "prefill_matrix", 40;
+    prefill_post: "prefill_post", 12;
     prefill_route: "prefill_route", 8;
     prefill_experts: "prefill_experts", 8;
     quantize: "quantize_", 20;

@@ -49,7 +49,11 @@ impl DenseParts<'_> {
     fn shaped(&self) -> Shaped<DecodePlan> {
         let (mut plan, common) = (DecodePlan::default(), self.common());
         self.embedding(&mut plan.body)?;
-        let first = self.model.parts.first().map_or(self.model.output_norm, |part| part.norm);
+        let first = self
+            .model
+            .parts
+            .first()
+            .map_or(self.model.output_norm, |part| part.norm);
         plan.body.push("enter", None, 0, common.beginning(self.at(first))?);
         for (index, part) in self.model.parts.iter().enumerate() {
             self.part(&mut plan.body, &common, index, part)?;
@@ -105,8 +109,7 @@ impl DenseParts<'_> {
     fn embedding(&self, plan: &mut Plan) -> Shaped<()> {
         let (table, b) = (&self.spec.embedding.table.matrix, &self.buffers.step);
         let rows = self.at(self.model.embedding);
-        let launch =
-            sparkinfer_device::embed::launch(table.ty, rows, self.table(), b.state.cast(), b.stream.x, 1)?;
+        let launch = sparkinfer_device::embed::launch(table.ty, rows, self.table(), b.state.cast(), b.stream.x, 1)?;
         plan.push("embed", None, table.row_bytes() as u64, launch);
         self.mark_residual(plan);
         Ok(())
@@ -117,11 +120,7 @@ impl DenseParts<'_> {
     }
 
     fn part(&self, plan: &mut Plan, common: &Common<'_>, index: usize, part: &PlacedPart) -> Shaped<()> {
-        let next = self.model.parts.get(index + 1).map_or(self.model.output_norm, |part| part.norm);
-        let after = After {
-            post: self.optional(part.post_norm),
-            next: self.at(next),
-        };
+        let after = self.after(index, part);
         let launches = match &part.work {
             Work::Attention(attention) => self.attention(common, attention, after)?,
             Work::Network(network) => common.network(&self.network_weights(network), network.width, after)?,
@@ -131,6 +130,15 @@ impl DenseParts<'_> {
         }
         self.mark_residual(plan);
         Ok(())
+    }
+
+    /// What follows part number `index`.
+    pub(super) fn after(&self, index: usize, part: &PlacedPart) -> After {
+        let next = self.model.parts.get(index + 1);
+        After {
+            post: self.optional(part.post_norm),
+            next: self.at(next.map_or(self.model.output_norm, |part| part.norm)),
+        }
     }
 
     fn attention(&self, common: &Common<'_>, part: &PlacedAttention, after: After) -> Shaped<Vec<Named>> {
@@ -210,7 +218,11 @@ pub fn buffer_sizes(spec: &ModelSpec, model: &DenseModel, room: CacheRoom, targe
     let most = |f: &dyn Fn(&Attention) -> usize| model.attentions().map(|part| f(&part.spec)).max().unwrap_or(0);
     let columns = spec.embedding_length;
     let apart = columns.next_multiple_of(64) + columns / 16;
-    let width = model.networks().map(|network| network.width as usize).max().unwrap_or(0);
+    let width = model
+        .networks()
+        .map(|network| network.width as usize)
+        .max()
+        .unwrap_or(0);
     BufferSizes {
         hidden: columns.next_multiple_of(256),
         qkv: most(&|a| (a.heads + 2 * a.kv_heads) * a.head_dim),

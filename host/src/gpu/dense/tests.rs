@@ -59,7 +59,10 @@ fn close(got: &[f32], want: &[f32], what: &str) {
     let spread = want.iter().fold(0f32, |most, x| most.max(x.abs()));
     assert!(spread > 0.2, "the model says nothing: largest logit {spread}");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
-        assert!((got - want).abs() <= ALLOWED * spread, "{what}, logit {i}: {got}, not {want}");
+        assert!(
+            (got - want).abs() <= ALLOWED * spread,
+            "{what}, logit {i}: {got}, not {want}"
+        );
     }
 }
 
@@ -80,10 +83,45 @@ fn logits_are_those_of_the_reference() {
     for (name, mix) in MODELS {
         let (gguf, spec) = model(name, mix, 2);
         let mut gpu = gpu(&gguf, &spec);
-        assert_eq!(gpu.plan().body.stages.len(), if name == "small-gemma3" { 16 } else { 12 }, "{name}");
-        let tokens = [5, 300, 17];
+        assert_eq!(
+            gpu.plan().body.stages.len(),
+            if name == "small-gemma3" { 16 } else { 12 },
+            "{name}"
+        );
+        // A chunk, and a step.
+        let tokens = [5, 300, 17, 9, 1000];
         let want = all_logits(&mut cpu(&gguf, &spec), &tokens, 0);
-        close(&all_logits(&mut gpu, &tokens, 0), &want, &format!("{name} {}", mix.name()));
+        let mut got = all_logits(&mut gpu, &tokens[..4], 0);
+        got.extend(gpu.decode(tokens[4]).unwrap());
+        close(&got, &want, &format!("{name} {}", mix.name()));
+    }
+}
+
+/// In chunks of five tokens: over the end of a page, past the window of gemma3, from the middle of a cache on.
+#[test]
+fn prompts_are_those_of_single_tokens() {
+    for (name, mix, begun) in [
+        ("small-llama", Mix::Q8_0, 59),
+        ("small-qwen2", Mix::Q4KM, 2),
+        ("small-gemma3", Mix::Q5KM, 126),
+    ] {
+        let (gguf, spec) = model(name, mix, 1);
+        let tokens: Vec<u32> = (0..begun + 9).map(|i| (i * i * 7 + 3 * i) % 4000).collect();
+        let (begun, rest) = tokens.split_at(begun as usize);
+        let want = {
+            let mut steps = gpu(&gguf, &spec);
+            tokens
+                .iter()
+                .for_each(|token| drop(steps.decode(*token).unwrap().to_vec()));
+            steps.truncate(begun.len());
+            rest.iter()
+                .flat_map(|token| steps.decode(*token).unwrap().to_vec())
+                .collect::<Vec<_>>()
+        };
+        let mut chunks = gpu(&gguf, &spec);
+        chunks.prefill(begun).unwrap();
+        chunks.prompt().unwrap().limit(5);
+        close(&all_logits(&mut chunks, rest, 0), &want, name);
     }
 }
 
@@ -143,5 +181,8 @@ fn what_they_do_not_take_goes_the_general_way() {
     assert_eq!(kind(&spec, practical), ", general kernels");
     let floats = Fixture::new("qwen3").build();
     let spec = ModelSpec::from_gguf(&floats).unwrap();
-    assert_eq!((kind(&spec, practical), spec.vocab_size), (", general kernels", VOCAB as usize));
+    assert_eq!(
+        (kind(&spec, practical), spec.vocab_size),
+        (", general kernels", VOCAB as usize)
+    );
 }

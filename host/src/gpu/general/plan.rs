@@ -91,7 +91,7 @@ impl GeneralParts<'_> {
             )));
         }
         let work = Work::new(self.buffers.work, &WorkSizes::of(self.spec));
-        let builder = Builder {
+        let builder = || Builder {
             parts: self,
             work,
             plan: Plan::default(),
@@ -100,14 +100,20 @@ impl GeneralParts<'_> {
             other: work.other,
             pending: None,
         };
-        builder.step().map_err(DeviceError::new)
+        let plan = || -> Shaped<DecodePlan> {
+            Ok(DecodePlan {
+                ready: builder().ready()?,
+                ..builder().step()?
+            })
+        };
+        plan().map_err(DeviceError::new)
     }
 
-    fn at<T>(&self, offset: u64) -> DevicePtr<T> {
+    pub(super) fn at<T>(&self, offset: u64) -> DevicePtr<T> {
         DevicePtr::from_raw(self.weights + offset)
     }
 
-    fn optional<T>(&self, offset: Option<u64>) -> DevicePtr<T> {
+    pub(super) fn optional<T>(&self, offset: Option<u64>) -> DevicePtr<T> {
         offset.map_or(DevicePtr::null(), |offset| self.at(offset))
     }
 
@@ -124,8 +130,7 @@ impl Builder<'_> {
             parts.iter().try_for_each(|part| self.part(part))?;
         }
         self.layer = None;
-        let model = self.parts.model;
-        self.norm("output_norm", model.output_norm, &[&model.output])?;
+        self.last_norm()?;
         let body = take(&mut self.plan);
         let candidates = self.head()?;
         let head = take(&mut self.plan);
@@ -138,6 +143,17 @@ impl Builder<'_> {
             head,
             advance: self.plan,
         })
+    }
+
+    /// What a prompt's stream still has to pass.
+    fn ready(mut self) -> Shaped<Plan> {
+        self.last_norm()?;
+        Ok(self.plan)
+    }
+
+    fn last_norm(&mut self) -> Shaped<()> {
+        let model = self.parts.model;
+        self.norm("output_norm", model.output_norm, &[&model.output])
     }
 
     fn embedding(&mut self) -> Shaped<()> {

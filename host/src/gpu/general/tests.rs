@@ -221,6 +221,34 @@ fn quantised_models_in_tiles() {
     }
 }
 
+/// Attention and networks with biases, experts of several types: a chunk's logits are those of single tokens.
+#[test]
+fn prompts_in_tiles_go_in_chunks() {
+    for (name, mix) in [
+        ("small-qwen3moe", Mix::Q5KM),
+        ("small-qwen3moe", Mix::Q8_0),
+        ("small-qwen3moe", Mix::Q4_0),
+    ] {
+        let options = SynthOptions {
+            preset: Preset::find(name).unwrap(),
+            mix,
+            layers: Some(1),
+            seed: 3,
+            vocabulary: None,
+        };
+        let bytes = Synth::new(&options).and_then(|synth| synth.to_vec()).unwrap();
+        let gguf = Gguf::from_vec(name, bytes).unwrap();
+        let spec = ModelSpec::from_gguf(&gguf).unwrap();
+        let mut engine = gpu(&gguf, &spec, Arithmetic::Practical);
+        assert!(engine.description().device.ends_with(", general kernels"), "{name}");
+        assert!(engine.prompt().is_some(), "{name}: prompts go token by token");
+        check(&gguf, &[5, 300, 17, 9, 44, 1000, 3], Arithmetic::Practical, PRACTICAL);
+    }
+    let floats = Fixture::new("qwen3").build();
+    let spec = ModelSpec::from_gguf(&floats).unwrap();
+    assert!(gpu(&floats, &spec, Arithmetic::Practical).prompt().is_none());
+}
+
 /// Five greedy tokens behind two that are cached and two that are given, sampled on the host or by the engine.
 fn greedy(engine: &mut dyn Engine, on_host: bool) -> Vec<u32> {
     let mut seen = Vec::new();
