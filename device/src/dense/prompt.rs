@@ -62,7 +62,7 @@ impl PromptSizes {
     /// The buffers' byte offsets, and the bytes of all.
     fn places(&self) -> ([usize; 15], usize) {
         let longest = self.columns.max(self.attended).max(self.width);
-        let records = |columns: usize| Record::row_bytes(columns as u32);
+        let records = |columns: usize| Record::whole_row_bytes(columns as u32);
         let sizes = [
             4,
             4 * self.columns,

@@ -57,7 +57,8 @@ impl<const FIVE: bool, const OFFSET: bool> SmallTile<FIVE, OFFSET> {
     fn operands<const J: usize>(&self) -> [[u32; 4]; 2] {
         let zero = half2::F16x2(Self::ZERO);
         let row = |k: usize| Row {
-            quants: self.nibbles.quants[J / 2][k] >> (4 * (J as u32 % 2)),
+            quants: self.nibbles.quants[J / 2][k],
+            shift: 4 * (J as u32 % 2),
             fifth: if FIVE { self.nibbles.fifth[k] >> J } else { 0 },
         };
         let half = |h: usize| {

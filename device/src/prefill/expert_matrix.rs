@@ -107,10 +107,8 @@ unsafe fn rows<T: Product>(
     if group >= matrix.groups {
         return;
     }
-    let row_group_at = (expert * matrix.groups + group) as usize;
     // SAFETY: the launch has warps for the row groups and blocks for the experts; places are below the last start.
     unsafe {
-        let tiles = matrix.tiles.as_ptr().add(row_group_at * blocks as usize * T::BYTES);
         let end = global::load(starts.add(expert as usize + 1));
         let mut first = global::load(starts.add(expert as usize)) + thread::block_idx_z() * TOKENS;
         while first < end {
@@ -123,7 +121,9 @@ unsafe fn rows<T: Product>(
                     global::load(order.add(place as usize))
                 }
             };
-            let tokens = Tokens::new(x, Record::row_bytes(shape.columns), lane, row_of);
+            let tokens = Tokens::new(x, Record::whole_row_bytes(shape.columns), lane, row_of);
+            let at = (expert * matrix.groups + group) as usize * blocks as usize;
+            let tiles = matrix.tiles.as_ptr().add(at * T::BYTES);
             let sums = with_tokens!(count, NT => row_group::<T, NT>(tiles, blocks, &tokens, lane));
             each(&sums, count, lane, |n, row, sum| {
                 let F32x2([factor, _]) = global::load(factors.add(row_of(n) as usize));

@@ -78,7 +78,7 @@ pub unsafe fn prefill_gated_split(
             block += WARPS;
         }
         let (up, down) = powers(of_block(0.0, largest, lane, warp).1);
-        let to = records.add(index * Record::row_bytes(columns));
+        let to = records.add(index * Record::whole_row_bytes(columns));
         let mut block = warp;
         while block < blocks {
             store(to.add(block as usize * Record::BYTES), row.load(block), up, lane);
@@ -90,7 +90,7 @@ pub unsafe fn prefill_gated_split(
     }
 }
 
-/// The launch for `rows` rows of `columns` columns; `records` of [`Record::row_bytes`] and `factors` one a row.
+/// The launch for `rows` rows of `columns` columns; `records` of [`Record::whole_row_bytes`] and `factors` one a row.
 ///
 /// # Errors
 /// No rows, or columns that are no multiple of 32.

@@ -94,7 +94,7 @@ unsafe fn rows<T: Product>(x: *const u8, factors: *const F32x2, out: *mut f32, s
         return;
     }
     let (blocks, count) = (shape.columns.div_ceil(256), shape.tokens - first);
-    let tokens = Tokens::new(x, Record::row_bytes(shape.columns), lane, |n| {
+    let tokens = Tokens::new(x, Record::whole_row_bytes(shape.columns), lane, |n| {
         first + if n < count { n } else { 0 }
     });
     // SAFETY: the launch has warps for the row groups and blocks for the tokens; memory is as long as the shape says.

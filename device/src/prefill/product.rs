@@ -104,14 +104,12 @@ impl<const FIVE: bool> Product for KTile<FIVE> {
             let scale = |r: usize| whole(((headers[r][J % 4] >> (6 * (J as u32 / 4))) & 63) * 0x1_0001);
             let (s, u) = (scale(0), scale(1));
             let words = self.nibbles.quants[J / 2];
-            let fifth = |k: usize| if FIVE { self.nibbles.fifth[k] >> J } else { 0 };
-            let half = |h: usize| {
-                let rows = [2 * h, 2 * h + 1].map(|k| Row {
-                    quants: words[k] >> (4 * (J as u32 % 2)),
-                    fifth: fifth(k),
-                });
-                k_operand(rows, [s, u])
+            let row = |k: usize| Row {
+                quants: words[k],
+                shift: 4 * (J as u32 % 2),
+                fifth: if FIVE { self.nibbles.fifth[k] >> J } else { 0 },
             };
+            let half = |h: usize| k_operand(row(2 * h), row(2 * h + 1), s, u);
             let a = [half(0), half(1)];
             unroll!(for N in 0..4 {
                 if N < NT {
@@ -137,10 +135,11 @@ impl<const FIVE: bool> Product for KTile<FIVE> {
     }
 }
 
-/// Four columns of a row: nibbles in the low halves of the bytes, fifth bits in their lowest bits.
+/// Four columns of a row: nibbles from bit `shift` of each byte on, fifth bits in the bytes' lowest bits.
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub quants: u32,
+    pub shift: u32,
     pub fifth: u32,
 }
 
@@ -148,14 +147,14 @@ impl Row {
     /// 1024 more than the values of bytes 0 and 2 (`at` is 0) or 1 and 3 (8), as f16.
     #[inline(always)]
     pub(super) fn raised(self, at: u32) -> half2::F16x2 {
-        let bits = (self.quants >> at) & 0x000f_000f | ((self.fifth >> at) & 0x0001_0001) << 4;
+        let bits = (self.quants >> (self.shift + at)) & 0x000f_000f | ((self.fifth >> at) & 0x0001_0001) << 4;
         half2::F16x2(bits | THOUSAND)
     }
 }
 
 /// The A operand of 16 columns of rows g and g + 8, times the rows' scales.
 #[inline(always)]
-fn k_operand([g, h]: [Row; 2], [s, u]: [half2::F16x2; 2]) -> [u32; 4] {
+fn k_operand(g: Row, h: Row, s: half2::F16x2, u: half2::F16x2) -> [u32; 4] {
     // (1024 + q)·s − 1024·s, rounded once and exact.
     let offset = half2::F16x2(0xe400_e400);
     let (so, uo) = (s.mul(offset), u.mul(offset));

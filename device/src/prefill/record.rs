@@ -27,10 +27,17 @@ impl Record {
     /// Offset of the sums of sub-blocks.
     pub const SUMS: usize = 1024;
 
-    /// Bytes of a row of `columns` columns: whole records, zeros behind the row's end.
+    /// Bytes of a row of `columns` columns, a multiple of 256.
     #[inline(always)]
     #[must_use]
     pub const fn row_bytes(columns: u32) -> usize {
+        (columns / Self::COLUMNS) as usize * Self::BYTES
+    }
+
+    /// Bytes of a row of any number of columns: whole records, zeros behind the row's end.
+    #[inline(always)]
+    #[must_use]
+    pub const fn whole_row_bytes(columns: u32) -> usize {
         columns.div_ceil(Self::COLUMNS) as usize * Self::BYTES
     }
 

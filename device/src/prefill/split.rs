@@ -178,7 +178,7 @@ pub unsafe fn prefill_split(
         }
         let (squares, largest) = of_block(squares, largest, lane, warp);
         let (up, down) = powers(largest);
-        let to = records.add(index * Record::row_bytes(columns));
+        let to = records.add(index * Record::whole_row_bytes(columns));
         let mut block = warp;
         while block < blocks {
             store(to.add(block as usize * Record::BYTES), row.load(block).1, up, lane);
@@ -196,7 +196,7 @@ pub unsafe fn prefill_split(
 }
 
 /// The launch for `rows` rows of `columns` columns; `gain` null for no norm; `records` of
-/// [`Record::row_bytes`] and `factors` one a row.
+/// [`Record::whole_row_bytes`] and `factors` one a row.
 ///
 /// # Errors
 /// No rows, or columns that are no multiple of 32.

@@ -58,7 +58,7 @@ pub(super) fn split_rows(
         machine.upload(gain)?
     };
     // Zeroed, since records have padding that nothing writes.
-    let records = machine.upload_bytes(&vec![0; rows * Record::row_bytes(columns as u32)])?;
+    let records = machine.upload_bytes(&vec![0; rows * Record::whole_row_bytes(columns as u32)])?;
     let factors = machine.output(rows)?;
     run(
         machine,
@@ -80,12 +80,12 @@ fn splitting(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let gain = [vec![], floats(seed + 1, columns, 1.0)][random.below(2)].clone();
     let x_at = machine.upload(&x)?;
     let out = split_rows(machine, x_at, &gain, rows, columns)?;
-    let bytes = machine.download(out.records, rows * Record::row_bytes(columns as u32))?;
+    let bytes = machine.download(out.records, rows * Record::whole_row_bytes(columns as u32))?;
     let factors: Vec<F32x2> = machine.download(out.factors, rows)?;
     let mut worst = 0f64;
     for (i, (row, bytes)) in x
         .chunks(columns)
-        .zip(bytes.chunks(Record::row_bytes(columns as u32)))
+        .zip(bytes.chunks(Record::whole_row_bytes(columns as u32)))
         .enumerate()
     {
         let want = if gain.is_empty() {

@@ -112,7 +112,7 @@ fn bent(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let (rows, columns) = (1 + random.below(4), 32 * (1 + random.below(40)));
     let activation = [Activation::Silu, Activation::GeluTanh][random.below(2)];
     let both = floats(seed, 2 * rows * columns, 2.0);
-    let row_bytes = Record::row_bytes(columns as u32);
+    let row_bytes = Record::whole_row_bytes(columns as u32);
     // Zeroed, since records have padding that nothing writes.
     let records = machine.upload_bytes(&vec![0; rows * row_bytes])?;
     let (both_at, factors) = (machine.upload(&both)?, machine.output::<F32x2>(rows)?);
