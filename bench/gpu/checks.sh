@@ -1,68 +1,70 @@
 #!/usr/bin/env bash
-# What must hold on a GPU and cannot be seen without one; tells in one line for each, and leaves the details in OUT.
+# What must hold on a GPU and cannot be seen without one; tells in one line for each, with the seconds that it took, and
+# leaves the details in OUT.
 #
-#   bench/gpu/checks.sh PROGRAMS OUT [LLAMA_CPP]
+#   bench/gpu/checks.sh PROGRAMS OUT [LLAMA_CPP] [MODELS]
 #
-# PROGRAMS is a folder with `sparkinfer`, `gpu-tests` and `mmvq_stream`, LLAMA_CPP one with llama.cpp's programs and libraries.
-# Needs 4 GB of /tmp or of the tmpfs that TMPDIR names. About three minutes on an H200.
+# PROGRAMS is a folder with `sparkinfer`, `gpu-tests` and `mmvq_stream`, LLAMA_CPP one with llama.cpp's programs and libraries
+# (`-` for none), MODELS one with model files whose tokens the GPU and the CPU must agree on (`cut-models` makes some).
+# Needs 4 GB of /tmp or of the tmpfs that TMPDIR names. The short checks come first; none may take longer than its limit.
 set -uo pipefail
-programs=$(cd "$1" && pwd) out=$2 peer=${3:-}
+programs=$(cd "$1" && pwd) out=$2 peer=${3:--} models=${4:-}
 here=$(cd "$(dirname "$0")/../.." && pwd)
+sparkinfer=$programs/sparkinfer
 mkdir -p "$out"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-# check NAME COMMAND…: output to OUT/NAME.txt, a verdict to standard output.
+# check NAME LIMIT COMMAND…: output to OUT/NAME.txt, a verdict to standard output. LIMIT is in seconds.
 check() {
-    local name=$1 before=$SECONDS
-    shift
-    if "$@" >"$out/$name.txt" 2>&1; then
-        echo "PASS $name ($((SECONDS - before)) s)"
-    else
-        echo "FAIL $name, see $name.txt: $(tail -n 1 "$out/$name.txt")"
-        failed=1
-    fi
+    local name=$1 limit=$2 before=$SECONDS verdict
+    shift 2
+    timeout "$limit" "$@" >"$out/$name.txt" 2>&1
+    case $? in
+    0) verdict="PASS $name" ;;
+    124) verdict="FAIL $name, not done" failed=1 ;;
+    *) verdict="FAIL $name, see $name.txt: $(tail -n 1 "$out/$name.txt")" failed=1 ;;
+    esac
+    echo "$verdict ($((SECONDS - before)) of $limit s)"
 }
 
-sparkinfer() { "$programs/sparkinfer" "$@"; }
-
-# Greedy text of the file, twice more the same.
+# Greedy text of a file, three times the same.
 repeats() {
-    local first next
-    first=$(sparkinfer generate --model "$1" --prompt "The river" -n 512 --temp 0 --ignore-eos --quiet | sha256sum) || return 1
-    for _ in 1 2; do
-        next=$(sparkinfer generate --model "$1" --prompt "The river" -n 512 --temp 0 --ignore-eos --quiet | sha256sum) || return 1
-        [ "$first" = "$next" ] || return 1
+    local first='' text
+    for _ in 1 2 3; do
+        text=$("$1" generate --model "$2" --prompt "The river" -n 512 --temp 0 --ignore-eos --quiet) || return 1
+        [ "$text" = "${first:=$text}" ] || { echo "another text"; return 1; }
     done
-    echo "$first"
+    sha256sum <<<"$first"
 }
+export -f repeats
 
 # Two layers of Qwen3-30B-A3B's shapes: every kernel of the fused path at its real sizes.
 two=$work/two.gguf
-check synth sparkinfer synth --arch qwen3-30b-a3b --quant q4_k_m --layers 2 --out "$two"
-check kernels "$programs/gpu-tests" --program "$programs/sparkinfer" --json "$out/gpu-tests.json"
-if command -v compute-sanitizer >/dev/null; then
-    check memcheck compute-sanitizer --error-exitcode 1 --tool memcheck \
-        "$programs/sparkinfer" generate --model "$two" --prompt "The river" -n 4 --temp 0 --ignore-eos
-    check racecheck compute-sanitizer --error-exitcode 1 --tool racecheck \
-        "$programs/sparkinfer" generate --model "$two" --prompt "The river" -n 2 --temp 0 --ignore-eos
-fi
-check repeats repeats "$two"
 text=$here/tests/data/heldout.txt
+accuracy=("$sparkinfer" accuracy --device cuda --file "$text" --windows 1 --write 0 --way-depth 0)
+long=("${accuracy[@]}" --model "$two" --ctx 64 --no-hash --gate "$here/eval/gates/deep.json")
+check synth 10 "$sparkinfer" synth --arch qwen3-30b-a3b --quant q4_k_m --layers 2 --out "$two"
+check repeats 15 bash -c 'repeats "$@"' repeats "$sparkinfer" "$two"
 # Near the first token, around a page's edge (64 tokens), and far: the f32 kernels against the CPU's f32.
-check reference sparkinfer accuracy --device cuda --f32 --reference cpu-f32 --file "$text" --ctx 128 --windows 1 --write 0 \
-    --way-depth 0 --depth 1,63,64,65,1900 --tokens-at-depth 8 \
+check reference 15 "${accuracy[@]}" --f32 --reference cpu-f32 --ctx 128 --depth 1,63,64,65,1900 --tokens-at-depth 8 \
     --gate "$here/eval/gates/reference.json" --json "$out/accuracy-reference.json"
-check deep_cpu sparkinfer accuracy --model "$two" --device cuda --reference cpu --file "$text" --ctx 64 --windows 1 --write 0 \
-    --way-depth 0 --depth 4096 --tokens-at-depth 8 --no-hash \
-    --gate "$here/eval/gates/deep.json" --json "$out/accuracy-two-layers-cpu.json"
-check deep sparkinfer accuracy --model "$two" --device cuda --reference cuda-f32 --file "$text" --ctx 64 --windows 1 --write 0 \
-    --way-depth 0 --depth 40000 --tokens-at-depth 16 --no-hash \
-    --gate "$here/eval/gates/deep.json" --json "$out/accuracy-two-layers-40k.json"
-if [ -n "$peer" ]; then
-    LD_LIBRARY_PATH=$peer check accuracy "$here/bench/gpu/accuracy.sh" "$programs/sparkinfer" "$peer/llama-perplexity" "$out" \
+if [ -n "$models" ]; then
+    check models 15 "$programs/gpu-tests" --models "$models" --json "$out/models.json"
+fi
+if [ "$peer" != - ]; then
+    LD_LIBRARY_PATH=$peer check accuracy 30 "$here/bench/gpu/accuracy.sh" "$sparkinfer" "$peer/llama-perplexity" "$out" \
         "$here/models/tiny-qwen3moe-q4_k_m.gguf"
 fi
-check products "$programs/mmvq_stream" --rows 1048576 --repeats 5 --out "$out/mmvq.json"
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck; do
+        check $tool 30 compute-sanitizer --error-exitcode 1 --tool $tool \
+            "$sparkinfer" generate --model "$two" --prompt "The river" -n 2 --temp 0 --ignore-eos
+    done
+fi
+check kernels 40 "$programs/gpu-tests" --program "$sparkinfer" --json "$out/gpu-tests.json"
+check deep_cpu 20 "${long[@]}" --reference cpu-f32 --depth 4096 --tokens-at-depth 8 --json "$out/accuracy-two-layers-cpu.json"
+check deep 40 "${long[@]}" --reference cuda-f32 --depth 40000 --tokens-at-depth 16 --json "$out/accuracy-two-layers-40k.json"
+check products 40 "$programs/mmvq_stream" --rows 1048576 --repeats 5 --out "$out/mmvq.json"
 exit $failed

@@ -335,6 +335,19 @@ impl BlockQ4K {
     pub const fn quant(&self, i: usize) -> u8 {
         self.qs[32 * (i / 64) + i % 32] >> (4 * (i / 32 % 2)) & 15
     }
+
+    /// Quants of group `j` (0 to 7).
+    #[inline]
+    pub fn group(&self, j: usize) -> [u8; 32] {
+        nibbles(&self.qs, j)
+    }
+}
+
+/// The 32 values of group `j` of the nibbles of a Q4_K or Q5_K block.
+#[inline]
+fn nibbles(qs: &[u8; 128], j: usize) -> [u8; 32] {
+    let (bytes, shift) = (&qs[32 * (j / 2)..][..32], 4 * (j % 2));
+    core::array::from_fn(|l| bytes[l] >> shift & 15)
 }
 
 impl BlockQ5K {
@@ -343,6 +356,13 @@ impl BlockQ5K {
     pub const fn quant(&self, i: usize) -> u8 {
         let low = self.qs[32 * (i / 64) + i % 32] >> (4 * (i / 32 % 2)) & 15;
         low | (self.qh[i % 32] >> (i / 32) & 1) << 4
+    }
+
+    /// Quants of group `j` (0 to 7).
+    #[inline]
+    pub fn group(&self, j: usize) -> [u8; 32] {
+        let low = nibbles(&self.qs, j);
+        core::array::from_fn(|l| low[l] | (self.qh[l] >> j & 1) << 4)
     }
 }
 
@@ -354,6 +374,15 @@ impl BlockQ6K {
         let low = if i % 128 < 64 { byte & 15 } else { byte >> 4 };
         let (high, shift) = two_bit_position(i);
         (low | (self.qh[high] >> shift & 3) << 4) as i8 - 32
+    }
+
+    /// Signed quants of group `k` (0 to 15).
+    #[inline]
+    pub fn group(&self, k: usize) -> [i8; 16] {
+        let (low, low_shift) = (&self.ql[64 * (k / 8) + 16 * (k % 4)..][..16], k % 8 / 4 * 4);
+        let (high, shift) = two_bit_position(16 * k);
+        let high = &self.qh[high..][..16];
+        core::array::from_fn(|l| (low[l] >> low_shift & 15 | (high[l] >> shift & 3) << 4) as i8 - 32)
     }
 }
 
@@ -396,6 +425,21 @@ mod tests {
         let packed = pack_scale_min(&scales, &mins);
         for j in 0..8 {
             assert_eq!(scale_min(&packed, j), (scales[j], mins[j]), "group {j}");
+        }
+    }
+
+    #[test]
+    fn groups_are_their_quants() {
+        let bytes: [u8; 512] = core::array::from_fn(|i| (i * 167 + i / 3) as u8);
+        let blocks = (
+            &as_blocks::<BlockQ4K>(&bytes[..144]).expect("a block")[0],
+            &as_blocks::<BlockQ5K>(&bytes[..176]).expect("a block")[0],
+            &as_blocks::<BlockQ6K>(&bytes[..210]).expect("a block")[0],
+        );
+        for i in 0..QK_K {
+            assert_eq!(blocks.0.group(i / 32)[i % 32], blocks.0.quant(i), "Q4_K, {i}");
+            assert_eq!(blocks.1.group(i / 32)[i % 32], blocks.1.quant(i), "Q5_K, {i}");
+            assert_eq!(blocks.2.group(i / 16)[i % 16], blocks.2.quant(i), "Q6_K, {i}");
         }
     }
 

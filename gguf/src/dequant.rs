@@ -180,24 +180,25 @@ impl Dequantize for BlockQ3K {
 
 impl Dequantize for BlockQ4K {
     fn dequantize(&self, out: &mut [f32]) {
-        five_bit_groups(self.d, self.dmin, &self.scales, |i| self.quant(i), out);
+        five_bit_groups(self.d, self.dmin, &self.scales, |j| self.group(j), out);
     }
 }
 
 impl Dequantize for BlockQ5K {
     fn dequantize(&self, out: &mut [f32]) {
-        five_bit_groups(self.d, self.dmin, &self.scales, |i| self.quant(i), out);
+        five_bit_groups(self.d, self.dmin, &self.scales, |j| self.group(j), out);
     }
 }
 
 /// The 8 groups of 32 that Q4_K and Q5_K share.
 #[inline]
-fn five_bit_groups(d: F16, dmin: F16, scales: &[u8; 12], quant: impl Fn(usize) -> u8, out: &mut [f32]) {
+fn five_bit_groups(d: F16, dmin: F16, scales: &[u8; 12], quants: impl Fn(usize) -> [u8; 32], out: &mut [f32]) {
     let (d, dmin) = (d.to_f32(), dmin.to_f32());
     for (j, group) in out[..BlockQ4K::LEN].chunks_exact_mut(32).enumerate() {
         let (scale, min) = scale_min(scales, j);
         let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
-        fill(group, 32, |l| scale * f32::from(quant(32 * j + l)) - min);
+        let quants = quants(j);
+        fill(group, 32, |l| scale * f32::from(quants[l]) - min);
     }
 }
 
@@ -205,8 +206,8 @@ impl Dequantize for BlockQ6K {
     fn dequantize(&self, out: &mut [f32]) {
         let d = self.d.to_f32();
         for (k, group) in out[..Self::LEN].chunks_exact_mut(16).enumerate() {
-            let scale = d * f32::from(self.scales[k]);
-            fill(group, 16, |l| scale * f32::from(self.quant(16 * k + l)));
+            let (scale, quants) = (d * f32::from(self.scales[k]), self.group(k));
+            fill(group, 16, |l| scale * f32::from(quants[l]));
         }
     }
 }

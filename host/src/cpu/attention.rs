@@ -70,7 +70,7 @@ impl<'m> AttentionPart<'m> {
             out: &mut out,
         };
         run(batch.pool, vec![product]);
-        transpose(out, batch.tokens())
+        transpose(batch.pool, out, batch.tokens())
     }
 
     /// q, k and v, `[tokens][heads · head_dim]` each.
@@ -87,7 +87,7 @@ impl<'m> AttentionPart<'m> {
             out,
         });
         run(batch.pool, products.collect());
-        out.map(|out| transpose(out, batch.tokens()))
+        out.map(|out| transpose(batch.pool, out, batch.tokens()))
     }
 
     /// Norms and rotates heads.

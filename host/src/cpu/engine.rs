@@ -195,18 +195,20 @@ impl<'m> CpuEngine<'m> {
         rms_norm(self.pool.level, &mut normed, &self.output_norm, self.spec.norm_eps);
         let inputs = Inputs::new(&self.pool, &normed, &[&self.output]);
         let mut logits = vec![0.0; rows * self.spec.vocab_size];
-        let product = Product {
-            weight: &self.output,
-            expert: 0,
-            inputs: &inputs,
-            tokens: &tokens,
-            out: &mut logits,
-        };
-        self.pool.enter(|| run(&self.pool, vec![product]));
-        if let Some(cap) = self.spec.logit_softcap {
-            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
-        }
-        transpose(logits, rows)
+        self.pool.enter(|| {
+            let product = Product {
+                weight: &self.output,
+                expert: 0,
+                inputs: &inputs,
+                tokens: &tokens,
+                out: &mut logits,
+            };
+            run(&self.pool, vec![product]);
+            if let Some(cap) = self.spec.logit_softcap {
+                logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+            }
+            transpose(&self.pool, logits, rows)
+        })
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {

@@ -5,13 +5,16 @@ use sparkinfer_gguf::{Error, Gguf};
 use super::engine::Numerics;
 use super::inputs::Inputs;
 use super::layers::Batch;
-use super::product::{Product, run, transpose};
+use super::pool::Pool;
+use super::product::{Product, run, transpose, transpose_each};
 use super::simd::{gate, softmax};
 use super::weights::Weight;
 use crate::model::{Activation, Dense, Gating, Linear, Moe, SharedExpert};
 
 /// Lower bound of the sum that gating values are divided by.
 const MIN_SUM: f32 = 1.0 / 16384.0;
+/// Activations that are gated by one task.
+const GATED: usize = 1 << 14;
 
 /// A gated network, or one per expert.
 pub(super) struct Network<'m> {
@@ -85,7 +88,7 @@ impl<'m> Network<'m> {
             .collect();
         let mut out = vec![0.0; first as usize * self.down.rows];
         run(batch.pool, products(&self.down, &inputs, &in_order, &mut out));
-        rows_first(out, self.down.rows, groups)
+        rows_first(batch.pool, out, self.down.rows, groups)
     }
 
     /// `activation(gate(x)) · up(x)` of all rows of all groups, `[rows][width]`.
@@ -95,8 +98,11 @@ impl<'m> Network<'m> {
         let mut both = products(&self.gate, inputs, groups, &mut gates);
         both.extend(products(&self.up, inputs, groups, &mut ups));
         run(batch.pool, both);
-        gate(batch.pool.level, self.activation, &mut gates, &ups);
-        rows_first(gates, self.width, groups)
+        batch.pool.pieces(&mut gates, GATED, |i, gates| {
+            let ups = &ups[i * GATED..][..gates.len()];
+            gate(batch.pool.level, self.activation, gates, ups);
+        });
+        rows_first(batch.pool, gates, self.width, groups)
     }
 }
 
@@ -123,18 +129,9 @@ fn products<'a>(
 }
 
 /// Turns the results of each group from `[width][rows]` to `[rows][width]`.
-fn rows_first(values: Vec<f32>, width: usize, groups: &[Group]) -> Vec<f32> {
-    if groups.iter().all(|group| group.tokens.len() <= 1) {
-        return values;
-    }
-    let mut start = 0;
-    let turned = groups.iter().flat_map(|group| {
-        let end = start + group.tokens.len() * width;
-        let part = values[start..end].to_vec();
-        start = end;
-        transpose(part, group.tokens.len())
-    });
-    turned.collect()
+fn rows_first(pool: &Pool, values: Vec<f32>, width: usize, groups: &[Group]) -> Vec<f32> {
+    let rows: Vec<usize> = groups.iter().map(|group| group.tokens.len()).collect();
+    transpose_each(pool, values, width, &rows)
 }
 
 /// A mixture of experts.
@@ -175,14 +172,14 @@ impl<'m> Mixture<'m> {
         let results = self.experts.run_groups(batch, x, &groups);
         let width = x.len() / batch.tokens();
         let mut out = vec![0.0; x.len()];
-        for ((out, choices), rows) in out.chunks_exact_mut(width).zip(&choices).zip(&rows) {
-            for (choice, &row) in choices.iter().zip(rows) {
+        batch.pool.pieces(&mut out, width, |token, out| {
+            for (choice, &row) in choices[token].iter().zip(&rows[token]) {
                 let result = &results[row * width..][..width];
                 out.iter_mut()
                     .zip(result)
                     .for_each(|(out, result)| *out += choice.weight * result);
             }
-        }
+        });
         self.add_shared(batch, x, &mut out);
         out
     }
@@ -199,7 +196,7 @@ impl<'m> Mixture<'m> {
             out: &mut logits,
         };
         run(batch.pool, vec![product]);
-        let mut logits = transpose(logits, batch.tokens());
+        let mut logits = transpose(batch.pool, logits, batch.tokens());
         logits
             .chunks_exact_mut(self.spec.experts)
             .map(|logits| {

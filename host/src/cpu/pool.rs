@@ -49,4 +49,10 @@ impl Pool {
             tasks.into_par_iter().with_max_len(1).for_each(work);
         }
     }
+
+    /// Calls `work` with the number and the content of each piece of `len` items, on any thread, in any order.
+    pub(super) fn pieces<T: Send>(&self, items: &mut [T], len: usize, work: impl Fn(usize, &mut [T]) + Sync + Send) {
+        let pieces = items.chunks_mut(len.max(1)).enumerate().collect();
+        self.each(pieces, |(i, piece)| work(i, piece));
+    }
 }

@@ -7,6 +7,8 @@ use super::weights::{Kernel, Weight};
 
 /// Multiplications that make a task worth handing to another thread.
 const TASK: usize = 1 << 16;
+/// Columns of a matrix that are turned into rows together: a cache line of each row.
+const BAND: usize = 16;
 
 /// `out[row][i] = (W · inputs[tokens[i]])[row] · scale + bias[row]` for one matrix.
 pub(super) struct Product<'a> {
@@ -106,16 +108,50 @@ fn float_rows(pool: &Pool, weight: &Weight, bytes: &[u8], values: &[f32], tokens
 }
 
 /// `[rows][columns]` to `[columns][rows]`.
-pub(super) fn transpose(values: Vec<f32>, columns: usize) -> Vec<f32> {
+pub(super) fn transpose(pool: &Pool, values: Vec<f32>, columns: usize) -> Vec<f32> {
     let rows = values.len() / columns.max(1);
-    if rows <= 1 || columns <= 1 {
+    transpose_each(pool, values, rows, &[columns])
+}
+
+/// Turns matrices, which follow each other in `values`, from `[rows][columns]` to `[columns][rows]`. They have equal
+/// `rows` and `columns` of their own.
+pub(super) fn transpose_each(pool: &Pool, values: Vec<f32>, rows: usize, columns: &[usize]) -> Vec<f32> {
+    if rows <= 1 || columns.iter().all(|columns| *columns <= 1) {
         return values;
     }
     let mut out = vec![0.0; values.len()];
-    for (r, row) in values.chunks_exact(columns).enumerate() {
-        for (c, value) in row.iter().enumerate() {
-            out[c * rows + r] = *value;
+    let (mut values, mut rest) = (&values[..], &mut out[..]);
+    let mut bands = Vec::new();
+    for &columns in columns {
+        let (matrix, turned);
+        (matrix, values) = values.split_at(rows * columns);
+        (turned, rest) = rest.split_at_mut(rows * columns);
+        let pieces = turned.chunks_mut(BAND * rows).enumerate();
+        bands.extend(pieces.map(|(i, out)| Band {
+            matrix,
+            columns,
+            first: i * BAND,
+            out,
+        }));
+    }
+    pool.each(bands, |band| band.turn(rows));
+    out
+}
+
+/// Some columns of a matrix, which become rows of `out`.
+struct Band<'a> {
+    matrix: &'a [f32],
+    columns: usize,
+    first: usize,
+    out: &'a mut [f32],
+}
+
+impl Band<'_> {
+    fn turn(self, rows: usize) {
+        for (r, row) in self.matrix.chunks_exact(self.columns).enumerate() {
+            for (out, value) in self.out.chunks_exact_mut(rows).zip(&row[self.first..]) {
+                out[r] = *value;
+            }
         }
     }
-    out
 }
