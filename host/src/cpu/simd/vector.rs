@@ -101,7 +101,6 @@ dispatch! {
 
 #[inline(always)]
 fn attend_body<I: Isa>(state: &mut Attend, keys: &[f32], values: &[f32], scores: &mut [f32]) {
-    let width = state.query.len();
     raw_scores(state.query, keys, scores);
     for score in scores.iter_mut() {
         *score *= state.scale;
@@ -117,8 +116,25 @@ fn attend_body<I: Isa>(state: &mut Attend, keys: &[f32], values: &[f32], scores:
     state.max = max;
     state.sum = state.sum * f64::from(keep) + scores.iter().map(|&weight| f64::from(weight)).sum::<f64>();
     state.out.iter_mut().for_each(|out| *out *= keep);
-    for (value, weight) in values.chunks_exact(width).zip(scores.iter()) {
-        for (out, value) in state.out.iter_mut().zip(value) {
+    add_weighted(state.out, values, scores);
+}
+
+/// Adds each row of `values` times its weight to `out`, in order; four rows at a time, so that `out` is read and written
+/// once for them.
+#[inline(always)]
+fn add_weighted(out: &mut [f32], values: &[f32], weights: &[f32]) {
+    let width = out.len();
+    let (fours, rest) = weights.as_chunks::<4>();
+    for (rows, [a, b, c, d]) in values.chunks_exact(4 * width).zip(fours) {
+        let [first, second, third, fourth] = std::array::from_fn(|i| &rows[i * width..][..width]);
+        for (i, out) in out.iter_mut().enumerate() {
+            let two = b.mul_add(second[i], a.mul_add(first[i], *out));
+            *out = d.mul_add(fourth[i], c.mul_add(third[i], two));
+        }
+    }
+    let rows = values.chunks_exact(width).skip(4 * fours.len());
+    for (row, weight) in rows.zip(rest) {
+        for (out, value) in out.iter_mut().zip(row) {
             *out = weight.mul_add(*value, *out);
         }
     }
