@@ -4,11 +4,11 @@
 //! | launch | reads |
 //! |---|---|
 //! | norm, split | residual stream |
-//! | Q, K, V, a launch each | split activations |
+//! | Q, K, V, a launch for each type of weights | split activations |
 //! | head norms, rotation, cache; attention | q, k, v; cache |
 //! | split, output projection | attention output |
 //! | norm, split | residual stream |
-//! | gate and up, a launch each | split activations |
+//! | gate and up | split activations |
 //! | activation and split, down | gate, up |
 //! | of experts: router, choice and grouping | residual stream |
 //! | of experts: gate, up, down, each for an expert's own tokens; weighted sum | as above |
@@ -34,6 +34,7 @@ use crate::prefill::route::{Grouping, choose, group};
 use crate::prefill::router::{RouterBuffers, router};
 use crate::prefill::split::split;
 use crate::shape::ShapeError;
+use bytemuck::Zeroable;
 use cuda_std::launch::PreparedLaunch;
 use cuda_std::{DevicePtr, F32x2};
 
@@ -289,7 +290,8 @@ impl PromptChunk<'_> {
         split(x, gain, b.records, b.factors, self.chunk.count, columns, self.eps)
     }
 
-    /// Matrices times the stream's records, their results side by side in rows of `out`.
+    /// Up to three matrices times the stream's records, their results side by side in rows of `out`: neighbours of one type in
+    /// one launch.
     fn beside(
         &self,
         launches: &mut Vec<Named>,
@@ -299,20 +301,30 @@ impl PromptChunk<'_> {
     ) -> Result<(), ShapeError> {
         let stride = matrices.iter().map(|matrix| 16 * matrix.groups).sum();
         let mut first = 0;
-        for &matrix in matrices {
+        for alike in matrices.chunk_by(|a, b| a.kind == b.kind) {
             let shape = ProductShape {
-                matrix,
-                columns: self.columns,
-                tokens: self.chunk.count,
-                stride,
                 first,
-                add: 0,
-                reserved: 0,
+                ..self.product(alike, self.columns, stride)
             };
             launches.push((name, product(self.buffers.records, self.buffers.factors, out, shape)?));
-            first += 16 * matrix.groups;
+            first += alike.iter().map(|matrix| 16 * matrix.groups).sum::<u32>();
         }
         Ok(())
+    }
+
+    /// Up to three matrices of `columns` columns times all tokens, over rows of `stride` floats.
+    fn product(&self, alike: &[Matrix], columns: u32, stride: u32) -> ProductShape {
+        let mut matrices = [Matrix::zeroed(); 3];
+        matrices.iter_mut().zip(alike).for_each(|(to, matrix)| *to = *matrix);
+        ProductShape {
+            matrices,
+            columns,
+            tokens: self.chunk.count,
+            stride,
+            first: 0,
+            add: 0,
+            reserved: 0,
+        }
     }
 
     /// A projection of the records onto the stream, by way of a norm where there is one behind it.
@@ -325,13 +337,8 @@ impl PromptChunk<'_> {
     ) -> Result<(), ShapeError> {
         let (b, apart) = (self.buffers, !after.post.is_null());
         let shape = ProductShape {
-            matrix,
-            columns,
-            tokens: self.chunk.count,
-            stride: self.columns,
-            first: 0,
             add: u32::from(!apart),
-            reserved: 0,
+            ..self.product(&[matrix], columns, self.columns)
         };
         let to = if apart { b.apart } else { b.x };
         launches.push((name, product(b.records, b.factors, to, shape)?));

@@ -47,6 +47,10 @@ impl Tiled {
         })
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
     pub(super) fn upload(&self, machine: &mut dyn Machine) -> Result<Matrix, String> {
         let bias = self.bias.as_ref();
         Ok(Matrix {

@@ -2,6 +2,7 @@
 
 use super::dense::{Tiled, columns, kind, run, wide};
 use super::prefill::{EPS, PRODUCT, split_rows};
+use crate::dense::Matrix;
 use crate::general::gated::{Activation, reference};
 use crate::prefill::expert_matrix::{ExpertProduct, expert_product};
 use crate::prefill::gated_split::gated_split;
@@ -10,25 +11,34 @@ use crate::prefill::post::post;
 use crate::prefill::record::Record;
 use crate::testing::tiled::normed;
 use crate::testing::{Case, Machine, Random, floats, rms, within};
+use bytemuck::Zeroable;
 use cuda_std::{DevicePtr, F32x2};
 
-/// A matrix beside others in the rows of the output, over it or added to it.
+/// Matrices beside others in the rows of the output, over it or added to it.
 fn matrix(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let kind = kind(&mut random);
     let (columns, rows) = (columns(kind, &mut random), 16 * (1 + random.below(9)));
     let tokens = [1, 8, 9, 17, 33, 40][random.below(6)];
-    let weights = Tiled::new(kind, [rows, columns], seed)?;
+    let mut parts = Vec::new();
+    for part in 0..1 + random.below(3) as u64 {
+        let rows = if part == 0 { rows } else { 16 * (1 + random.below(2)) };
+        parts.push(Tiled::new(kind, [rows, columns], seed + part)?);
+    }
     let (first, behind) = (16 * random.below(3), 16 * random.below(3));
-    let stride = first + rows + behind;
+    let all: usize = parts.iter().map(Tiled::rows).sum();
+    let stride = first + all + behind;
     let (x, gain) = (floats(seed + 3, tokens * columns, 2.0), floats(seed + 4, columns, 1.0));
     let before = floats(seed + 5, tokens * stride, 1.0);
     let add = random.below(2);
     let x_at = machine.upload(&x)?;
     let split = split_rows(machine, x_at, &gain, tokens, columns)?;
-    let (out, at) = (machine.upload(&before)?, weights.upload(machine)?);
+    let (out, mut matrices) = (machine.upload(&before)?, [Matrix::zeroed(); 3]);
+    for (to, part) in matrices.iter_mut().zip(&parts) {
+        *to = part.upload(machine)?;
+    }
     let shape = ProductShape {
-        matrix: at,
+        matrices,
         columns: columns as u32,
         tokens: tokens as u32,
         stride: stride as u32,
@@ -39,9 +49,10 @@ fn matrix(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     run(machine, product(split.records, split.factors, out, shape))?;
     let (mut want, mut size) = (wide(&before), Vec::new());
     for (x, row) in x.chunks(columns).zip(want.chunks_mut(stride)) {
-        let y = weights.times(&normed(&wide(x), &gain, EPS));
-        size.extend_from_slice(&y);
-        for (w, y) in row[first..].iter_mut().zip(weights.biased(y)) {
+        let n = normed(&wide(x), &gain, EPS);
+        size.extend(parts.iter().flat_map(|part| part.times(&n)));
+        let biased = parts.iter().flat_map(|part| part.biased(part.times(&n)));
+        for (w, y) in row[first..].iter_mut().zip(biased) {
             *w = if add == 1 { *w + y } else { y };
         }
     }
