@@ -1,7 +1,7 @@
 //! A model as the fused decode kernels take it: every layer attention and experts, every matrix in tiles.
 //!
 //! [`FusedModel::describe`] checks that the kernels take a model and places its weights; what does not fit is refused
-//! with the reason, and the engine then uses general kernels.
+//! with the reason, and the engine then tries other kernels.
 
 use bytemuck::cast_slice;
 use sparkinfer_device::rope;

@@ -8,7 +8,7 @@ use super::dense::{self, DenseModel, DenseParts};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
 use super::prefill;
-use super::prompt::tiled::{self, TiledModel, TiledPrompt};
+use super::prompt::tiled::{self, TiledModel};
 use super::prompt::{Prompt, PromptSizes};
 use super::sampling::DeviceSampler;
 use super::target::Target;
@@ -244,7 +244,7 @@ impl Layout {
                 model,
                 weights,
                 buffers,
-                target: self.target,
+                target,
             }
             .plan(),
             Described::General(model) => GeneralParts {
@@ -278,12 +278,11 @@ impl Layout {
                     buffers,
                     target: self.target,
                 };
-                let prompt = prefill::Prompt::new(backend, &parts, sizes)?;
-                Ok(Some(Prompt::Fused(prompt)))
+                prefill::prompt(backend, &parts, sizes).map(Some)
             }
             (Some(PromptSizes::Tiled(sizes)), _) => self
                 .tiled(spec, weights, buffers)
-                .map(|model| TiledPrompt::new(backend, model, sizes).map(Prompt::Tiled))
+                .map(|model| model.prompt(backend, sizes))
                 .transpose(),
             _ => Ok(None),
         }

@@ -1,22 +1,18 @@
 //! A prompt of a fused model, a chunk of tokens at a time.
 //!
-//! Counts and positions are arguments of the launches, so a chunk's plan is made when it is needed; making it takes
-//! less than the device takes for the chunk before. [`sizes`] says whether the kernels take a model: where they do not
-//! (other head sizes than 64 and 128, windows, score caps), the engine takes prompts token by token.
+//! [`sizes`] says whether the kernels take a model: where they do not (other head sizes than 64 and 128, windows, score
+//! caps), the engine takes prompts token by token.
 
 use cuda_std::DevicePtr;
-use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::plan::{LayerCache, LayerWeights};
-use sparkinfer_device::embed::Table;
 use sparkinfer_device::prefill::append::Chunk;
-use sparkinfer_device::prefill::combine::take_row;
 use sparkinfer_device::prefill::plan::{PromptBuffers, PromptShape, PromptSizes, layer};
-use sparkinfer_gguf::TensorType;
 
-use super::backend::{Backend, DeviceError, Memory, Result};
+use super::backend::{Backend, DeviceError, Result};
 use super::decode::{DecodeParts, attention_shape};
 use super::layers::{FusedAttention, FusedExperts, FusedModel};
 use super::plan::Plan;
+use super::prompt::{Beginning, Layers, Prompt};
 use crate::model::ModelSpec;
 
 /// The sizes of the memory of a chunk of up to `chunk` of `context` tokens, or none where the kernels do not take the
@@ -55,79 +51,51 @@ struct PromptLayer {
     cache: LayerCache,
 }
 
-/// What a prompt's plans are made from, and the memory that they work in.
-pub struct Prompt {
+/// All layers as the launches take them, and the memory that they work in.
+struct FusedLayers {
     layers: Vec<PromptLayer>,
-    embedding: (TensorType, DevicePtr<u8>, Table),
     page_table: DevicePtr<u32>,
     buffers: PromptBuffers,
-    chunk: usize,
-    /// Tokens that there is memory for.
-    room: usize,
-    _memory: Box<dyn Memory>,
 }
 
-impl Prompt {
-    /// Allocates a chunk's memory and collects what the plans need.
-    ///
-    /// # Errors
-    /// Out of memory.
-    pub fn new<B: Backend>(backend: &B, parts: &DecodeParts<'_>, sizes: &PromptSizes) -> Result<Self> {
-        let memory = backend.allocate(sizes.bytes())?;
-        let layers = parts.model.layers.iter().enumerate();
-        Ok(Self {
-            layers: layers
-                .map(|(i, (attention, experts))| prompt_layer(parts, i, attention, experts))
-                .collect(),
-            embedding: parts.embedding_table(),
-            page_table: parts.buffers.step.table,
-            buffers: sizes.buffers(memory.address()),
-            chunk: sizes.tokens,
-            room: sizes.tokens,
-            _memory: memory,
-        })
-    }
+/// Allocates a chunk's memory and collects what prompts are made from.
+///
+/// # Errors
+/// Out of memory.
+pub fn prompt<B: Backend>(backend: &B, parts: &DecodeParts<'_>, sizes: &PromptSizes) -> Result<Prompt> {
+    let memory = backend.allocate(sizes.bytes())?;
+    let buffers = sizes.buffers(memory.address());
+    let layers = parts.model.layers.iter().enumerate();
+    let layers = FusedLayers {
+        layers: layers
+            .map(|(i, (attention, experts))| prompt_layer(parts, i, attention, experts))
+            .collect(),
+        page_table: parts.buffers.step.table,
+        buffers,
+    };
+    let beginning = Beginning {
+        tokens: buffers.tokens,
+        x: buffers.x,
+        room: sizes.tokens,
+    };
+    Ok(Prompt::new(
+        Box::new(layers),
+        parts.embedding_table(),
+        beginning,
+        memory,
+    ))
+}
 
-    /// Tokens of a chunk at most.
-    pub fn chunk(&self) -> usize {
-        self.chunk
-    }
-
-    /// Takes chunks of no more than `tokens` tokens, nor of more than there is memory for.
-    pub fn limit(&mut self, tokens: usize) {
-        self.chunk = tokens.clamp(1, self.room);
-    }
-
-    /// Where the token ids of a chunk go before its launches run.
-    pub fn tokens(&self) -> DevicePtr<u32> {
-        self.buffers.tokens
-    }
-
-    /// The launches from the token ids of a chunk to the residual stream behind the last layer, and its keys and values
-    /// in the cache.
-    ///
-    /// # Errors
-    /// A shape that a kernel does not take.
-    pub fn plan(&self, chunk: Chunk) -> Result<Plan> {
-        let mut plan = Plan::default();
-        let (b, (ty, rows, table)) = (&self.buffers, self.embedding);
-        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
-        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
+impl Layers for FusedLayers {
+    fn push(&self, plan: &mut Plan, chunk: Chunk) -> Result<()> {
         for (i, part) in self.layers.iter().enumerate() {
-            let launches = layer(&part.shape, &part.weights, &part.cache, b, self.page_table, chunk);
+            let (b, table) = (&self.buffers, self.page_table);
+            let launches = layer(&part.shape, &part.weights, &part.cache, b, table, chunk);
             for named in launches.map_err(DeviceError::new)? {
                 plan.push(named.name, Some(i), named.bytes, named.launch);
             }
         }
-        Ok(plan)
-    }
-
-    /// The launch that copies the residual stream of token `row` of the chunk to `to`.
-    ///
-    /// # Errors
-    /// None for a model that was loaded.
-    pub fn take(&self, row: usize, to: DevicePtr<f32>) -> Result<PreparedLaunch> {
-        take_row(self.buffers.x, to, row as u32, self.embedding.2.columns).map_err(DeviceError::new)
+        Ok(())
     }
 }
 

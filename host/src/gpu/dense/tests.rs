@@ -11,6 +11,7 @@ use crate::model::fixture::{Fixture, VOCAB};
 use crate::model::{KvType, ModelSpec};
 use crate::sample::{SampleOptions, Sampler};
 use crate::synth::{Mix, Preset, Synth, SynthOptions};
+use crate::tuning::Tuning;
 
 const CONTEXT: usize = 192;
 /// Products round activations to 16 bits, attention queries and weights to 11.
@@ -145,6 +146,24 @@ fn traces_are_those_of_the_cpu() {
     for (part, (got, want)) in got.iter().zip(&want).enumerate() {
         close(got, want, &format!("part {part}"));
     }
+}
+
+#[test]
+fn launches_follow_the_tuning() {
+    let (gguf, spec) = model("small-qwen2", Mix::Q4KM, 1);
+    let mut gpu = gpu(&gguf, &spec);
+    let want = all_logits(&mut gpu, &[5, 9], 0);
+    let blocks = |gpu: &GpuEngine<Emulated>| gpu.plan().head.stages[0].launch.config().grid[0];
+    let before = blocks(&gpu);
+    let tuning = Tuning {
+        head_blocks: 1,
+        attention_splits: 2,
+        ..Tuning::default()
+    };
+    gpu.retune(tuning).unwrap();
+    gpu.reset();
+    assert!(blocks(&gpu) < before, "{before} blocks");
+    close(&all_logits(&mut gpu, &[5, 9], 0), &want, "retuned");
 }
 
 #[test]

@@ -1,21 +1,16 @@
 //! A prompt of any model whose matrices lie in tiles, a chunk of tokens at a time.
-//!
-//! Counts and positions are arguments of the launches, so a chunk's plan is made when it is needed.
 
 use cuda_std::DevicePtr;
-use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::attention::AttentionShape;
 use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::LayerCache;
 use sparkinfer_device::dense::plan::{After, AttentionWeights, Named, NetworkWeights};
 use sparkinfer_device::dense::prompt::{ExpertWeights, PromptBuffers, PromptChunk, PromptSizes};
-use sparkinfer_device::embed::Table;
 use sparkinfer_device::prefill::append::Chunk;
-use sparkinfer_device::prefill::combine::take_row;
 use sparkinfer_device::shape::ShapeError;
-use sparkinfer_gguf::TensorType;
 
-use crate::gpu::backend::{Backend, DeviceError, Memory, Result};
+use super::{Beginning, EmbeddingTable, Layers, Prompt};
+use crate::gpu::backend::{Backend, DeviceError, Result};
 use crate::gpu::plan::Plan;
 use crate::model::{Attention, ModelSpec, Operation, Part};
 
@@ -86,8 +81,8 @@ pub struct ChunkPart {
 pub struct TiledModel {
     /// All parts of all layers.
     pub parts: Vec<ChunkPart>,
-    /// The table of embeddings: its type, where it lies, its shape.
-    pub embedding: (TensorType, DevicePtr<u8>, Table),
+    /// The table of embeddings.
+    pub embedding: EmbeddingTable,
     /// The norms' epsilon.
     pub eps: f32,
     /// The page table.
@@ -95,19 +90,35 @@ pub struct TiledModel {
 }
 
 impl TiledModel {
-    /// The launches from the token ids of a chunk to the residual stream behind the last layer, and its keys and values
-    /// in the cache.
+    /// Whether the kernels take all of it.
+    pub fn taken(&self, sizes: &PromptSizes) -> bool {
+        let one = Chunk { count: 1, position: 0 };
+        self.push(&sizes.buffers(0), &mut Plan::default(), one)
+            .inspect_err(|reason| tracing::info!(%reason, "prompts go token by token"))
+            .is_ok()
+    }
+
+    /// Allocates a chunk's memory.
     ///
     /// # Errors
-    /// A shape that a kernel does not take.
-    pub fn plan(&self, b: &PromptBuffers, chunk: Chunk) -> Result<Plan> {
-        let (mut plan, (ty, rows, table)) = (Plan::default(), self.embedding);
-        let embed = sparkinfer_device::embed::launch(ty, rows, table, b.tokens, b.x, chunk.count as usize);
-        plan.push("embed", None, 0, embed.map_err(DeviceError::new)?);
+    /// Out of memory.
+    pub fn prompt<B: Backend>(self, backend: &B, sizes: &PromptSizes) -> Result<Prompt> {
+        let memory = backend.allocate(sizes.bytes())?;
+        let (buffers, embedding) = (sizes.buffers(memory.address()), self.embedding);
+        let beginning = Beginning {
+            tokens: buffers.tokens,
+            x: buffers.x,
+            room: sizes.tokens,
+        };
+        let layers = TiledLayers { model: self, buffers };
+        Ok(Prompt::new(Box::new(layers), embedding, beginning, memory))
+    }
+
+    fn push(&self, buffers: &PromptBuffers, plan: &mut Plan, chunk: Chunk) -> Result<()> {
         let of_chunk = PromptChunk {
-            columns: table.columns,
+            columns: self.embedding.2.columns,
             eps: self.eps,
-            buffers: b,
+            buffers,
             table: self.table,
             chunk,
         };
@@ -116,15 +127,19 @@ impl TiledModel {
                 plan.push(name, Some(part.layer), 0, launch);
             }
         }
-        Ok(plan)
+        Ok(())
     }
+}
 
-    /// Whether the kernels take all of it.
-    pub fn taken(&self, sizes: &PromptSizes) -> bool {
-        let one = Chunk { count: 1, position: 0 };
-        self.plan(&sizes.buffers(0), one)
-            .inspect_err(|reason| tracing::info!(%reason, "prompts go token by token"))
-            .is_ok()
+/// The model of a prompt, and where a chunk of it works.
+struct TiledLayers {
+    model: TiledModel,
+    buffers: PromptBuffers,
+}
+
+impl Layers for TiledLayers {
+    fn push(&self, plan: &mut Plan, chunk: Chunk) -> Result<()> {
+        self.model.push(&self.buffers, plan, chunk)
     }
 }
 
@@ -137,63 +152,5 @@ impl ChunkPart {
             ChunkWork::Network { weights, width } => chunk.network(self.norm, weights, *width, self.after),
             ChunkWork::Experts(weights) => chunk.experts(self.norm, weights),
         }
-    }
-}
-
-/// The model of a prompt, and the memory that a chunk works in.
-pub struct TiledPrompt {
-    model: TiledModel,
-    buffers: PromptBuffers,
-    chunk: usize,
-    /// Tokens that there is memory for.
-    room: usize,
-    _memory: Box<dyn Memory>,
-}
-
-impl TiledPrompt {
-    /// Allocates a chunk's memory.
-    ///
-    /// # Errors
-    /// Out of memory.
-    pub fn new<B: Backend>(backend: &B, model: TiledModel, sizes: &PromptSizes) -> Result<Self> {
-        let memory = backend.allocate(sizes.bytes())?;
-        Ok(Self {
-            model,
-            buffers: sizes.buffers(memory.address()),
-            chunk: sizes.tokens,
-            room: sizes.tokens,
-            _memory: memory,
-        })
-    }
-
-    /// Tokens of a chunk at most.
-    pub fn chunk(&self) -> usize {
-        self.chunk
-    }
-
-    /// Takes chunks of no more than `tokens` tokens, nor of more than there is memory for.
-    pub fn limit(&mut self, tokens: usize) {
-        self.chunk = tokens.clamp(1, self.room);
-    }
-
-    /// Where the token ids of a chunk go before its launches run.
-    pub fn tokens(&self) -> DevicePtr<u32> {
-        self.buffers.tokens
-    }
-
-    /// As [`TiledModel::plan`].
-    ///
-    /// # Errors
-    /// A shape that a kernel does not take.
-    pub fn plan(&self, chunk: Chunk) -> Result<Plan> {
-        self.model.plan(&self.buffers, chunk)
-    }
-
-    /// The launch that copies the residual stream of token `row` of the chunk to `to`.
-    ///
-    /// # Errors
-    /// None for a model that was loaded.
-    pub fn take(&self, row: usize, to: DevicePtr<f32>) -> Result<PreparedLaunch> {
-        take_row(self.buffers.x, to, row as u32, self.model.embedding.2.columns).map_err(DeviceError::new)
     }
 }
