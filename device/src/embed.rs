@@ -54,7 +54,7 @@ unsafe fn row<F: Format>(data: *const u8, table: Table, tokens: *const u32, out:
 }
 
 macro_rules! kernels {
-    ($($format:ident, $ty:ident: $name:ident $doc:tt, $_:ident $__:tt;)*) => {
+    ($($format:ident, $ty:ident, $_way:ident: $name:ident $doc:tt, $_:ident $__:tt;)*) => {
         $(
         #[doc = $doc]
         ///

@@ -78,6 +78,7 @@ impl Columns {
             words,
             sums,
             scale: largest * (1.0 / Wide::MAX),
+            fine: [0; 4],
         }
     }
 }

@@ -33,3 +33,20 @@ pub(crate) fn six_bit_pair(words: [u32; 3], j: u32) -> (u32, u32) {
         (c & 15 | a >> 2 & 0x30, c >> 4 & 15 | b >> 2 & 0x30)
     }
 }
+
+/// Factor and offset of sub-blocks `2·pair` and `2·pair + 1`, two runs each, from the header's words. What the 6-bit scales
+/// of neighbours are made of lies in neighbouring bytes.
+#[inline(always)]
+pub(super) fn scales(head: [u32; 4], pair: u32) -> [[f32; 2]; 4] {
+    let (d, dmin) = (half(head[0] & 0xffff), -half(head[0] >> 16));
+    let shift = 16 * (pair & 1);
+    let (a, b, c) = (head[1] >> shift, head[2] >> shift, head[3] >> shift);
+    // Arithmetic, not a branch: lanes differ.
+    let late = (pair / 2).wrapping_neg();
+    let choose = |early: u32, other: u32| early & !late | other & late;
+    let scales = choose(a & 0x3f3f, c & 0x0f0f | a >> 2 & 0x3030);
+    let mins = choose(b & 0x3f3f, c >> 4 & 0x0f0f | b >> 2 & 0x3030);
+    let of = |shift: u32| [d * (scales >> shift & 255) as f32, dmin * (mins >> shift & 255) as f32];
+    let (first, second) = (of(0), of(8));
+    [first, first, second, second]
+}

@@ -15,6 +15,7 @@ mod iq4_xs;
 mod k_quant;
 mod mxfp4;
 mod nvfp4;
+pub(crate) mod piece;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -47,59 +48,60 @@ pub use q8_0::Q8_0;
 
 pub(crate) use k_quant::six_bit_pair;
 
-/// Hands a macro the list of all formats: the format, its tensor type, and its kernels with what they say of themselves.
+/// Hands a macro the list of all formats: the format, its tensor type, how
+/// matrices of it are multiplied, and its kernels with what they say of themselves.
 macro_rules! each_format {
     ($kernels:ident) => {
         $kernels! {
-            F32, F32:
+            F32, F32, plain:
                 embed_f32 "Rows of an F32 table by token id.",
                 gemv_f32 "Matrix × vector, F32 weights decoded on read.";
-            F16, F16:
+            F16, F16, plain:
                 embed_f16 "Rows of an F16 table by token id.",
                 gemv_f16 "Matrix × vector, F16 weights decoded on read.";
-            Bf16, BF16:
+            Bf16, BF16, plain:
                 embed_bf16 "Rows of a BF16 table by token id.",
                 gemv_bf16 "Matrix × vector, BF16 weights decoded on read.";
-            Q4_0, Q4_0:
+            Q4_0, Q4_0, staged:
                 embed_q4_0 "Rows of a Q4_0 table by token id.",
                 gemv_q4_0 "Matrix × vector, Q4_0 weights decoded on read.";
-            Q4_1, Q4_1:
+            Q4_1, Q4_1, staged:
                 embed_q4_1 "Rows of a Q4_1 table by token id.",
                 gemv_q4_1 "Matrix × vector, Q4_1 weights decoded on read.";
-            Q5_0, Q5_0:
+            Q5_0, Q5_0, staged:
                 embed_q5_0 "Rows of a Q5_0 table by token id.",
                 gemv_q5_0 "Matrix × vector, Q5_0 weights decoded on read.";
-            Q5_1, Q5_1:
+            Q5_1, Q5_1, staged:
                 embed_q5_1 "Rows of a Q5_1 table by token id.",
                 gemv_q5_1 "Matrix × vector, Q5_1 weights decoded on read.";
-            Q8_0, Q8_0:
+            Q8_0, Q8_0, staged:
                 embed_q8_0 "Rows of a Q8_0 table by token id.",
                 gemv_q8_0 "Matrix × vector, Q8_0 weights decoded on read.";
-            Q2K, Q2_K:
+            Q2K, Q2_K, staged:
                 embed_q2_k "Rows of a Q2_K table by token id.",
                 gemv_q2_k "Matrix × vector, Q2_K weights decoded on read.";
-            Q3K, Q3_K:
+            Q3K, Q3_K, staged:
                 embed_q3_k "Rows of a Q3_K table by token id.",
                 gemv_q3_k "Matrix × vector, Q3_K weights decoded on read.";
-            Q4K, Q4_K:
+            Q4K, Q4_K, staged:
                 embed_q4_k "Rows of a Q4_K table by token id.",
                 gemv_q4_k "Matrix × vector, Q4_K weights decoded on read.";
-            Q5K, Q5_K:
+            Q5K, Q5_K, staged:
                 embed_q5_k "Rows of a Q5_K table by token id.",
                 gemv_q5_k "Matrix × vector, Q5_K weights decoded on read.";
-            Q6K, Q6_K:
+            Q6K, Q6_K, staged:
                 embed_q6_k "Rows of a Q6_K table by token id.",
                 gemv_q6_k "Matrix × vector, Q6_K weights decoded on read.";
-            Iq4Nl, IQ4_NL:
+            Iq4Nl, IQ4_NL, staged:
                 embed_iq4_nl "Rows of an IQ4_NL table by token id.",
                 gemv_iq4_nl "Matrix × vector, IQ4_NL weights decoded on read.";
-            Iq4Xs, IQ4_XS:
+            Iq4Xs, IQ4_XS, staged:
                 embed_iq4_xs "Rows of an IQ4_XS table by token id.",
                 gemv_iq4_xs "Matrix × vector, IQ4_XS weights decoded on read.";
-            Mxfp4, MXFP4:
+            Mxfp4, MXFP4, staged:
                 embed_mxfp4 "Rows of an MXFP4 table by token id.",
                 gemv_mxfp4 "Matrix × vector, MXFP4 weights decoded on read.";
-            Nvfp4, NVFP4:
+            Nvfp4, NVFP4, staged:
                 embed_nvfp4 "Rows of an NVFP4 table by token id.",
                 gemv_nvfp4 "Matrix × vector, NVFP4 weights decoded on read.";
         }

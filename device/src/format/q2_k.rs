@@ -1,5 +1,6 @@
 //! Q2_K: 256 2-bit weights in sixteen sub-blocks, `w = d·scale·q − dmin·min` with 4-bit scales. 84 bytes, aligned to 4.
 
+use super::piece::{Cursor, Piece, Pieces};
 use super::{Format, bytes, map, u16_at, u32_at};
 use crate::num::half;
 
@@ -21,6 +22,36 @@ impl Format for Q2K {
             let min = half(u16_at(block, 82)) * (packed >> 4) as f32;
             let four = |i: u32| u32_at(block, 16 + 32 * half_block + l + i) >> (2 * quarter) & 0x0303_0303;
             map(bytes(four(0), four(4)), |q| scale * q - min)
+        }
+    }
+}
+
+impl Pieces for Q2K {
+    const RUNS: [u32; 4] = [0, 32, 64, 96];
+    const SHIFTS: [u32; 4] = [0, 2, 4, 6];
+    const MASK: u32 = 3;
+    const ALIKE: usize = 1;
+
+    #[inline(always)]
+    fn first_column(piece: u32) -> u32 {
+        128 * (piece / 4) + 8 * (piece % 4)
+    }
+
+    #[inline(always)]
+    fn load(row: Cursor, piece: u32) -> Piece {
+        let (block, k) = Self::block_of(row, piece);
+        let (half_block, quarter) = (k / 4, k % 4);
+        let scales = block.add(8 * half_block).words::<2>();
+        let scales = scales.map(|word| word >> (8 * (quarter / 2)));
+        let factors = block.add(80).word();
+        let (d, dmin) = (half(factors & 0xffff), -half(factors >> 16));
+        let scale = |run: usize| {
+            let packed = scales[run / 2] >> (16 * (run % 2));
+            [d * (packed & 15) as f32, dmin * (packed >> 4 & 15) as f32]
+        };
+        Piece {
+            words: [block.add(16 + 32 * half_block + 8 * quarter).words(); 4],
+            scales: [scale(0), scale(1), scale(2), scale(3)],
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Q4_0: 32 nibbles and one f16 scale, `w = d·(q − 8)`. 18 bytes, aligned to 2.
 
+use super::piece::{Cursor, Piece, Pieces, halves};
 use super::{Format, bytes, half_split, map, u16_at};
 use crate::num::half;
 
@@ -18,6 +19,22 @@ impl Format for Q4_0 {
             let d = half(u16_at(block, 0));
             let [low, high] = half_split::nibbles(block, 2, k);
             map(bytes(low, high), |q| d * (q - 8.0))
+        }
+    }
+}
+
+impl Pieces for Q4_0 {
+    const SHIFTS: [u32; 4] = [0, 0, 4, 4];
+    const MASK: u32 = 15;
+    const ALIKE: usize = 2;
+
+    #[inline(always)]
+    fn load(row: Cursor, piece: u32) -> Piece {
+        let (block, _) = Self::block_of(row, piece);
+        let d = block.half();
+        Piece {
+            words: halves(block.add(2).words_anywhere()),
+            scales: [[d, -8.0 * d]; 4],
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Q5_K: as Q4_K with a fifth bit for each weight, `w = d·scale·q − dmin·min`. 176 bytes, aligned to 16.
 
+use super::piece::{Cursor, Piece, Pieces, halves_with};
 use super::{Format, bytes, k_quant, map, u32_at};
 
 /// 5-bit weights in blocks of 256.
@@ -21,6 +22,36 @@ impl Format for Q5K {
                 nibble | (u32_at(block, 16 + l + i) >> j & 0x0101_0101) << 4
             };
             map(bytes(four(0), four(4)), |q| scale * q - min)
+        }
+    }
+}
+
+impl Pieces for Q5K {
+    const RUNS: [u32; 4] = [0, 8, 32, 40];
+    const MASK: u32 = 31;
+    const CLEAN: bool = true;
+    const ALIKE: usize = 2;
+
+    #[inline(always)]
+    fn first_column(piece: u32) -> u32 {
+        64 * (piece / 2) + 16 * (piece % 2)
+    }
+
+    #[inline(always)]
+    fn load(row: Cursor, piece: u32) -> Piece {
+        let (block, k) = Self::block_of(row, piece);
+        let fifth = block.add(16 + 16 * (k % 2)).vector().map(|word| word >> (k & 6));
+        let fifth = [
+            fifth.map(|word| word << 4 & 0x1010_1010),
+            fifth.map(|word| word << 3 & 0x1010_1010),
+        ];
+        let pair = |half: usize, i: usize| [fifth[half][i], fifth[half][i + 1]];
+        Piece {
+            words: halves_with(
+                block.add(48 + 16 * k).vector(),
+                [pair(0, 0), pair(0, 2), pair(1, 0), pair(1, 2)],
+            ),
+            scales: k_quant::scales(block.vector(), k / 2),
         }
     }
 }

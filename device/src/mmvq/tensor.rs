@@ -10,7 +10,7 @@
 //!
 //! **Shape of work**: a warp takes one tile, a block of up to eight warps the tiles of one row group (2,048 columns),
 //! longer rows go round again; blocks stride over the row groups. The next tile's loads are issued before the sums of
-//! the last one meet in shared memory, the first tile's before the wait for the launch that writes x, and dependents are
+//! the last one meet in shared memory ([`Tile::AHEAD`]: before it is multiplied), the first tile's before the wait for the launch that writes x, and dependents are
 //! released as soon as they are. Wins over the dp4a form because eight products of the tensor unit replace some two
 //! hundred dp4a a warp: the arithmetic leaves the critical path.
 //!
@@ -73,10 +73,13 @@ impl Work {
 
     /// The activations that belong to it; past the row's end the last ones, which meet zero weights.
     #[inline(always)]
-    unsafe fn activation(&self, round: u32, warp: u32, lane: u32) -> Activation {
+    unsafe fn activation<T: Tile>(&self, round: u32, warp: u32, lane: u32) -> Activation {
         let b = self.block(round, warp).min(self.blocks - 1);
         // SAFETY: the record exists.
-        unsafe { Activation::load(self.x.add(b as usize * Wide::BYTES), lane) }
+        T::prepare(
+            unsafe { Activation::load(self.x.add(b as usize * Wide::BYTES), lane) },
+            lane,
+        )
     }
 
     /// The next tile of the row group, or the first of this block's next one.
@@ -146,19 +149,24 @@ unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
     pdl::wait();
     let mut scales = tile.scales(lane);
     // SAFETY: the launch before this one has written x.
-    let mut activation = unsafe { work.activation(0, warp, lane) };
+    let mut activation = unsafe { work.activation::<T>(0, warp, lane) };
     let mut row_sums = [0f32; 2];
     while at.group < work.groups {
+        let (next, mut ahead) = (work.after(at), tile);
+        if T::AHEAD && next.group < work.groups {
+            // SAFETY: the row group exists.
+            ahead = unsafe { work.tile(next, warp, lane) };
+        }
         let part = tile.multiply(scales, &activation, lane);
         row_sums = [row_sums[0] + part[0], row_sums[1] + part[1]];
-        let next = work.after(at);
-        if next.group < work.groups {
-            // SAFETY: the row group exists.
-            tile = unsafe { work.tile(next, warp, lane) };
+        if !T::AHEAD && next.group < work.groups {
+            // SAFETY: as above.
+            ahead = unsafe { work.tile(next, warp, lane) };
         }
+        tile = ahead;
         if work.rounds > 1 {
             // SAFETY: as above.
-            activation = unsafe { work.activation(next.round, warp, lane) };
+            activation = unsafe { work.activation::<T>(next.round, warp, lane) };
         }
         if next.round == 0 {
             sums[0].put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, lane);

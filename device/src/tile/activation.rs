@@ -12,6 +12,8 @@ pub struct Activation {
     pub sums: [i32; 2],
     /// Value of one step.
     pub scale: f32,
+    /// Sums over 16 columns where a type asks for them ([`Tile::prepare`](super::Tile::prepare)).
+    pub fine: [i32; 4],
 }
 
 impl Activation {
@@ -30,6 +32,7 @@ impl Activation {
                 words: words.0,
                 sums: [global::load(sums.add(t)), global::load(sums.add(t + 4))],
                 scale: global::load(record.add(Wide::SCALE).cast::<f32>()),
+                fine: [0; 4],
             }
         }
     }
@@ -57,6 +60,7 @@ impl Activation {
             words,
             sums,
             scale: split.scale,
+            fine: [0; 4],
         }
     }
 }

@@ -133,6 +133,7 @@ pub struct Iq4NlTile {
 
 impl Tile for Iq4NlTile {
     const BYTES: usize = layout::Iq4NlTile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
@@ -169,7 +170,7 @@ impl Tile for Iq4NlTile {
 
 /// 2^(e − 128): the float whose exponent is e − 1, or one of the two that lie below all such.
 #[inline(always)]
-fn power_of_two(e: u32) -> f32 {
+pub(crate) fn power_of_two(e: u32) -> f32 {
     let small = u32::from(e < 2).wrapping_neg();
     f32::from_bits((0x0020_0000 << (e & 1)) & small | (e.wrapping_sub(1) << 23) & !small)
 }
@@ -193,6 +194,7 @@ impl Mxfp4Tile {
 
 impl Tile for Mxfp4Tile {
     const BYTES: usize = layout::Mxfp4Tile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
@@ -242,6 +244,7 @@ impl Iq4XsTile {
 
 impl Tile for Iq4XsTile {
     const BYTES: usize = layout::Iq4XsTile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = [f32; 2];
 
     #[inline(always)]

@@ -18,9 +18,9 @@
 //! registers would keep blocks of the next launch out.
 
 mod activation;
-mod codes;
+pub(crate) mod codes;
 mod nibbles;
-mod nvfp4;
+pub(crate) mod nvfp4;
 mod q4k;
 mod q6k;
 mod reduce;
@@ -45,6 +45,9 @@ pub use two_bit::{Q2KTile, Q3KTile};
 pub trait Tile: Copy {
     /// Bytes of a tile in memory.
     const BYTES: usize;
+    /// Whether a warp should have its next tile on the way while it multiplies one: for types whose products take as long
+    /// as their bytes, and that have the registers.
+    const AHEAD: bool = false;
     /// The block scales of the lane's two rows.
     type Scales: Copy;
 
@@ -59,6 +62,13 @@ pub trait Tile: Copy {
 
     /// The block scales. All lanes of the warp call this together.
     fn scales(&self, lane: u32) -> Self::Scales;
+
+    /// The activations with what only this type asks of them, for as many tiles as they meet. All lanes of the warp call
+    /// this together.
+    #[inline(always)]
+    fn prepare(x: Activation, _lane: u32) -> Activation {
+        x
+    }
 
     /// The lane's part of rows `g` and `g + 8`; [`quad_sum`] adds the four lanes that share them. All lanes of the warp
     /// call this together.

@@ -18,11 +18,11 @@ pub struct Nvfp4Tile {
 
 /// What is left of a scale's value when its bits are read as those of an f16: E4M3's exponent is off by 8, and
 /// steps are doubled.
-const SCALE: f32 = 128.0;
+pub(crate) const SCALE: f32 = 128.0;
 
 /// The seven bits of each byte but 0x7f, which is no number and counts as 0.
 #[inline(always)]
-fn numbers(scales: u32) -> u32 {
+pub(crate) fn numbers(scales: u32) -> u32 {
     let other = scales ^ 0x7f7f_7f7f;
     // The top bit of each byte that is not 0x7f.
     let kept = (((other & 0x7f7f_7f7f) + 0x7f7f_7f7f) | other) & 0x8080_8080;
@@ -43,6 +43,7 @@ fn row(scales: u32, v: [i32; 4]) -> f32 {
 
 impl Tile for Nvfp4Tile {
     const BYTES: usize = layout::Nvfp4Tile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
@@ -68,13 +69,21 @@ impl Tile for Nvfp4Tile {
     fn scales(&self, _lane: u32) {}
 
     #[inline(always)]
+    fn prepare(x: Activation, lane: u32) -> Activation {
+        let x = sixteen::with_sums(x, lane);
+        Activation {
+            fine: x.fine.map(|sum| FP4_RAISED * sum),
+            ..x
+        }
+    }
+
+    #[inline(always)]
     fn multiply(&self, (): (), x: &Activation, lane: u32) -> [f32; 2] {
-        let all = sixteen::activation_sums(x, lane);
         let (mut v, mut w) = ([0; 4], [0; 4]);
         unroll!(for A in 0..4 {
             let [a, b] = sixteen::sums(self.codes.operands(FP4, A), x, A, lane);
-            v[A] = a - FP4_RAISED * all[A];
-            w[A] = b - FP4_RAISED * all[A];
+            v[A] = a - x.fine[A];
+            w[A] = b - x.fine[A];
         });
         let scale = SCALE * x.scale;
         [scale * row(self.scales[0], v), scale * row(self.scales[1], w)]

@@ -33,11 +33,14 @@ pub(super) fn unsigned_sums(operands: [[u32; 4]; 2], x: &Activation, a: usize, l
     wide(mma::m16n8k32_u8_s8(operands[1], columns[1], c))
 }
 
-/// Σ x over the lane's sub-block of each accumulator: products with ones give those of even accumulators, what lacks
-/// to the 32 columns' sums those of odd ones. All lanes of the warp call this together.
+/// The activations with Σ x over the lane's sub-block of each accumulator: products with ones give those of even
+/// accumulators, what lacks to the 32 columns' sums those of odd ones. All lanes of the warp call this together.
 #[inline(always)]
-pub(super) fn activation_sums(x: &Activation, lane: u32) -> [i32; 4] {
+pub(super) fn with_sums(x: Activation, lane: u32) -> Activation {
     let ones = [[0x0101_0101; 4]; 2];
-    let ([first, _], [second, _]) = (sums(ones, x, 0, lane), sums(ones, x, 2, lane));
-    [first, x.sums[0] - first, second, x.sums[1] - second]
+    let ([first, _], [second, _]) = (sums(ones, &x, 0, lane), sums(ones, &x, 2, lane));
+    Activation {
+        fine: [first, x.sums[0] - first, second, x.sums[1] - second],
+        ..x
+    }
 }

@@ -56,18 +56,19 @@ pub struct Q2KTile {
 }
 
 impl Q2KTile {
-    /// Row `r` of the lane: `v` are the sums of its four sub-blocks, `all` those of the activations alone.
+    /// Row `r` of the lane: `v` are the sums of its four sub-blocks.
     #[inline(always)]
-    fn row(&self, r: usize, v: [i32; 4], all: [i32; 4], scale: f32) -> f32 {
+    fn row(&self, r: usize, v: [i32; 4], x: &Activation) -> f32 {
         let (scales, mins) = (self.scales[r] & 0x0f0f_0f0f, self.scales[r] >> 4 & 0x0f0f_0f0f);
-        let (dot, min) = (weighted(scales, v), weighted(mins, all));
+        let (dot, min) = (weighted(scales, v), weighted(mins, x.fine));
         let (d, dmin) = (half(self.row_scales[r] & 0xffff), half(self.row_scales[r] >> 16));
-        float::fma(d * scale, dot as f32, -(dmin * scale * min as f32))
+        float::fma(d * x.scale, dot as f32, -(dmin * x.scale * min as f32))
     }
 }
 
 impl Tile for Q2KTile {
     const BYTES: usize = layout::Q2KTile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
@@ -95,13 +96,17 @@ impl Tile for Q2KTile {
     fn scales(&self, _lane: u32) {}
 
     #[inline(always)]
+    fn prepare(x: Activation, lane: u32) -> Activation {
+        sixteen::with_sums(x, lane)
+    }
+
+    #[inline(always)]
     fn multiply(&self, (): (), x: &Activation, lane: u32) -> [f32; 2] {
-        let all = sixteen::activation_sums(x, lane);
         let (mut v, mut w) = ([0; 4], [0; 4]);
         unroll!(for A in 0..4 {
             [v[A], w[A]] = self.low.sums::<A>(x, lane);
         });
-        [self.row(0, v, all, x.scale), self.row(1, w, all, x.scale)]
+        [self.row(0, v, x), self.row(1, w, x)]
     }
 }
 
@@ -143,6 +148,7 @@ impl Q3KTile {
 
 impl Tile for Q3KTile {
     const BYTES: usize = layout::Q3KTile::TILE_BYTES;
+    const AHEAD: bool = true;
     type Scales = [f32; 2];
 
     #[inline(always)]

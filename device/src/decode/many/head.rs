@@ -46,6 +46,7 @@ impl Kept {
             words,
             sums: sums.map(|sum| sum as i32),
             scale: shared::dynamic(self.0 + 544, 1).load(0),
+            fine: [0; 4],
         }
     }
 }
