@@ -64,7 +64,9 @@ if command -v compute-sanitizer >/dev/null; then
     done
 fi
 check kernels 40 "$programs/gpu-tests" --program "$sparkinfer" --json "$out/gpu-tests.json"
-check deep_cpu 20 "${long[@]}" --reference cpu-f32 --depth 4096 --tokens-at-depth 8 --json "$out/accuracy-two-layers-cpu.json"
-check deep 40 "${long[@]}" --reference cuda-f32 --depth 40000 --tokens-at-depth 16 --json "$out/accuracy-two-layers-40k.json"
+for depth in 4096 16384; do
+    check deep-$depth 40 "${long[@]}" --reference cpu-f32 --depth $depth --tokens-at-depth 8 \
+        --json "$out/accuracy-two-layers-$depth.json"
+done
 check products 40 "$programs/mmvq_stream" --rows 1048576 --repeats 5 --out "$out/mmvq.json"
 exit $failed
