@@ -1,4 +1,4 @@
-//! A stack of tiled matrices of any [`Kind`](crate::dense::Kind), one an expert, times the tokens of each expert:
+//! A stack of tiled matrices of any [`Kind`], one an expert, times the tokens of each expert:
 //! `out[place][first + row] = W_e x`.
 //!
 //! `x` are [`Record`]s of `columns` columns with their factors: of all tokens, which `order` tells for each place, or of the

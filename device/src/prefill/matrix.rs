@@ -1,4 +1,4 @@
-//! Up to three tiled matrices of one [`Kind`](crate::dense::Kind) times a prompt's tokens: `out[token][first + row] = W x +
+//! Up to three tiled matrices of one [`Kind`] times a prompt's tokens: `out[token][first + row] = W x +
 //! bias`, or the same added to what is in the output.
 //!
 //! `x` are [`Record`]s of `columns` columns a token with their factors; a row of the output has `stride` floats, the rows of
