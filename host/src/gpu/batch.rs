@@ -11,9 +11,9 @@ use cuda_std::DevicePtr;
 use sparkinfer_device::decode::StepState;
 use sparkinfer_device::decode::choices::MAX_USED;
 use sparkinfer_device::decode::head::HeadShape;
-use sparkinfer_device::decode::many::MOST;
 use sparkinfer_device::decode::many::advance::{Next, SLOTS};
 use sparkinfer_device::decode::many::plan::{Ending, ManyBuffers, beginning, ending, layer};
+use sparkinfer_device::decode::many::{MOST, Streams};
 use sparkinfer_device::decode::plan::{LayerCache, LayerShape, LayerWeights};
 use sparkinfer_device::decode::residual::Residual;
 use sparkinfer_device::decode::state::NO_TOKEN;
@@ -40,7 +40,7 @@ pub struct BatchSizes {
 }
 
 /// Number of buffers.
-const BUFFERS: usize = 14;
+const BUFFERS: usize = 15;
 
 impl BatchSizes {
     /// For `sequences` sequences with buffers of `sizes`, if the kernels take the model.
@@ -69,6 +69,7 @@ impl BatchSizes {
             1,
             one.hidden,
             one.hidden,
+            one.hidden / 16,
             one.hidden / 16,
             one.qkv,
             one.attended,
@@ -100,19 +101,22 @@ impl BatchSizes {
         let at = |i: usize| address + places[i] as u64;
         let logits_bytes = (4 * self.sequences * self.stride()) as u64;
         let buffers = ManyBuffers {
-            streams: Residual {
-                x: DevicePtr::from_raw(at(2)),
-                gained: DevicePtr::from_raw(at(3)),
-                squares: DevicePtr::from_raw(at(4)),
+            streams: Streams {
+                first: Residual {
+                    x: DevicePtr::from_raw(at(2)),
+                    gained: DevicePtr::from_raw(at(3)),
+                    squares: DevicePtr::from_raw(at(4)),
+                },
+                peaks: DevicePtr::from_raw(at(5)),
             },
-            qkv: DevicePtr::from_raw(at(5)),
-            attention: DevicePtr::from_raw(at(6)),
-            partial: DevicePtr::from_raw(at(7)),
-            counters: DevicePtr::from_raw(at(8)),
-            router_logits: DevicePtr::from_raw(at(9)),
-            choices: DevicePtr::from_raw(at(10)),
-            h: DevicePtr::from_raw(at(11)),
-            tables: DevicePtr::from_raw(at(12)),
+            qkv: DevicePtr::from_raw(at(6)),
+            attention: DevicePtr::from_raw(at(7)),
+            partial: DevicePtr::from_raw(at(8)),
+            counters: DevicePtr::from_raw(at(9)),
+            router_logits: DevicePtr::from_raw(at(10)),
+            choices: DevicePtr::from_raw(at(11)),
+            h: DevicePtr::from_raw(at(12)),
+            tables: DevicePtr::from_raw(at(13)),
             pages: self.pages as u32,
             states: DevicePtr::from_raw(at(0)),
         };
@@ -124,9 +128,9 @@ impl BatchSizes {
                 eps: parts.spec.norm_eps,
                 softcap: parts.spec.logit_softcap.unwrap_or(0.0),
             },
-            logits: DevicePtr::from_raw(at(13)),
+            logits: DevicePtr::from_raw(at(14)),
             stride: self.stride() as u32,
-            best: DevicePtr::from_raw(at(13) + logits_bytes),
+            best: DevicePtr::from_raw(at(14) + logits_bytes),
             blocks: parts.target.head_blocks(),
             next: Next {
                 states: buffers.states,
@@ -305,7 +309,7 @@ impl<R> Batch<R> {
     fn launches(&self, plan: &mut Plan, rows: u32) -> std::result::Result<(), ShapeError> {
         let ((ty, table, shape), b) = (self.embedding, &self.buffers);
         let tokens = self.end.next.tokens;
-        let embed = sparkinfer_device::embed::launch(ty, table, shape, tokens, b.streams.x, rows as usize)?;
+        let embed = sparkinfer_device::embed::launch(ty, table, shape, tokens, b.streams.first.x, rows as usize)?;
         plan.push("embed", None, 0, embed);
         plan.push("enter", None, 0, beginning(b, self.first_norm, shape.columns, rows)?);
         for (i, one) in self.layers.iter().enumerate() {

@@ -8,11 +8,10 @@
 //!
 //! **Launch**: [`down`].
 
-use super::stream_of;
+use super::Streams;
 use crate::decode::choices::{Choices, MAX_USED};
 use crate::decode::gateup::ExpertShape;
 use crate::decode::meeting::Meeting;
-use crate::decode::residual::Residual;
 use crate::decode::rows::{Matrix, Place, activation};
 use crate::decode::topk;
 use crate::tile::{Q4KTile, Q6KTile, Stage, Tile};
@@ -32,7 +31,7 @@ macro_rules! kernels {
             h: *const f32,
             logits: *const f32,
             words: DevicePtr<u64>,
-            streams: Residual,
+            streams: Streams,
             gain: *const f32,
             down: Matrix,
             shape: ExpertShape,
@@ -58,7 +57,7 @@ unsafe fn weighted_rows<T: Tile>(
     h: *const f32,
     logits: *const f32,
     words: DevicePtr<u64>,
-    streams: Residual,
+    streams: Streams,
     gain: *const f32,
     down: Matrix,
     shape: ExpertShape,
@@ -67,12 +66,15 @@ unsafe fn weighted_rows<T: Tile>(
     thread::touch(share);
     let at = Place::new(shape.ff / 256);
     let (sequence, group) = (thread::block_idx_x(), thread::block_idx_y());
-    let stream = stream_of(streams, shape.columns, sequence);
+    let stream = streams.of(shape.columns, sequence);
     let h = h.wrapping_add((sequence * shape.used * shape.ff) as usize);
     let meeting = Meeting::at(0, at.warps);
     let choices: Shared<U32x2> = shared::dynamic(choices_at(at.warps), shape.used);
     let bytes = at.blocks * T::BYTES as u32;
-    let stage = Stage::at(stage_at(at.warps, shape.used), shape.used * bytes);
+    let stages = Stages {
+        first: stage_at(at.warps, shape.used),
+        bytes,
+    };
     // SAFETY: the launch has a block for each sequence and row group; the vectors are as long as the shape says; the
     // logits are complete, for gateup waited for them before it let this launch start.
     unsafe {
@@ -82,16 +84,18 @@ unsafe fn weighted_rows<T: Tile>(
             let chosen = words.find(logits, shape.experts, shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
-            }
-            if at.lane == 0 {
-                stage.expect(shape.used * bytes);
+                stages.of(at.lane).expect(bytes);
             }
         }
         thread::sync_threads();
-        stage.copy(shape.used, bytes, |rank| {
-            let row_group = choices.load(rank).0[0] * down.groups + group;
-            down.tiles.as_ptr().add(row_group as usize * bytes as usize)
-        });
+        let mut rank = 0;
+        while rank < shape.used {
+            stages.of(rank).copy(1, bytes, |_| {
+                let row_group = choices.load(rank).0[0] * down.groups + group;
+                down.tiles.as_ptr().add(row_group as usize * bytes as usize)
+            });
+            rank = rolled(rank + 1);
+        }
         let row = (16 * group + (at.lane & 15)) as usize;
         let gain = if at.warp == 0 { global::load(gain.add(row)) } else { 0.0 };
         pdl::launch_dependents();
@@ -101,13 +105,29 @@ unsafe fn weighted_rows<T: Tile>(
         } else {
             0.0
         };
-        let part = products::<T>(at, h, at.warp * share, share, choices, stage);
+        let part = products::<T>(at, h, at.warp * share, share, choices, stages);
         meeting.put(part, at.warp, at.lane);
         thread::sync_threads();
         if at.warp == 0 {
             let x = x + meeting.total(at.lane, at.warps);
-            stream.store(group, at.lane, x, gain);
+            streams.store((shape.columns, sequence), group, at.lane, x, gain);
         }
+    }
+}
+
+/// A stage for each rank, so that the first ones are multiplied while the last ones are on the way.
+#[derive(Clone, Copy)]
+struct Stages {
+    /// Where the first one lies.
+    first: u32,
+    /// Bytes of a rank's tiles.
+    bytes: u32,
+}
+
+impl Stages {
+    #[inline(always)]
+    fn of(self, rank: u32) -> Stage {
+        Stage::at(self.first + rank * (Stage::HEAD + self.bytes), self.bytes)
     }
 }
 
@@ -123,7 +143,7 @@ unsafe fn products<T: Tile>(
     first: u32,
     count: u32,
     choices: Shared<U32x2>,
-    stage: Stage,
+    stages: Stages,
 ) -> [f32; 2] {
     let end = first + count;
     let (mut tile, mut rows) = (first, [0.0; 2]);
@@ -138,8 +158,9 @@ unsafe fn products<T: Tile>(
             // SAFETY: the caller's.
             columns = unsafe { at.columns(h, tile) };
         }
+        let stage = stages.of(rank);
         stage.wait();
-        let weights: T = stage.tile(tile - 1, at.lane);
+        let weights: T = stage.tile(block, at.lane);
         let part = weights.multiply(weights.scales(at.lane), &x, at.lane);
         rows = [
             float::fma(part[0], weight, rows[0]),
@@ -162,7 +183,7 @@ const fn choices_at(warps: u32) -> u32 {
     Meeting::bytes(warps).next_multiple_of(8)
 }
 
-/// Where the stage lies.
+/// Where the stages lie.
 #[inline(always)]
 const fn stage_at(warps: u32, used: u32) -> u32 {
     (choices_at(warps) + 8 * used).next_multiple_of(16)
@@ -183,7 +204,7 @@ const MOST_WARPS: u32 = 12;
 pub fn down(
     h: DevicePtr<f32>,
     (logits, words): (DevicePtr<f32>, DevicePtr<u64>),
-    streams: Residual,
+    streams: Streams,
     gain: DevicePtr<f32>,
     down: Matrix,
     shape: ExpertShape,
@@ -208,7 +229,7 @@ pub fn down(
     let largest = crate::decode::rows::largest_tile([down.kind]);
     let grid = [sequences, down.groups, 1];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * warps, 1, 1])
-        .shared(stage_at(warps, shape.used) + Stage::HEAD + tiles * largest)
+        .shared(stage_at(warps, shape.used) + shape.used * Stage::HEAD + tiles * largest)
         .pdl(true);
     let prepare = match crate::decode::rows::TileKind::of(down.kind) {
         crate::decode::rows::TileKind::Q4K => many_down_q4k::prepare,

@@ -2,8 +2,7 @@
 //!
 //! **Launch**: [`enter`].
 
-use super::stream_of;
-use crate::decode::residual::Residual;
+use super::Streams;
 use cuda_std::prelude::*;
 
 /// Warps of a block.
@@ -16,18 +15,18 @@ const WARPS: u32 = 4;
 /// # Safety
 /// The arguments of a launch that [`enter`] prepared.
 #[kernel(pdl)]
-pub unsafe fn many_enter(streams: Residual, gain: *const f32, columns: u32) {
+pub unsafe fn many_enter(streams: Streams, gain: *const f32, columns: u32) {
     let group = thread::block_idx_x() * WARPS + thread::thread_idx_x() / 32;
     let lane = warp::lane();
-    let stream = stream_of(streams, columns, thread::block_idx_y());
+    let sequence = thread::block_idx_y();
     let at = (16 * group + (lane & 15)) as usize;
     // SAFETY: the launch has a warp for every 16 columns.
     unsafe {
         let gain = global::load(gain.add(at));
         pdl::launch_dependents();
         pdl::wait();
-        let x = global::load(stream.x.as_ptr().add(at));
-        stream.store(group, lane, x, gain);
+        let x = global::load(streams.of(columns, sequence).x.as_ptr().add(at));
+        streams.store((columns, sequence), group, lane, x, gain);
     }
 }
 
@@ -37,7 +36,7 @@ pub unsafe fn many_enter(streams: Residual, gain: *const f32, columns: u32) {
 /// Columns that are no multiple of 256, or sequences that a step does not take.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn enter(
-    streams: Residual,
+    streams: Streams,
     gain: DevicePtr<f32>,
     columns: u32,
     sequences: u32,

@@ -21,7 +21,17 @@ use cuda_std::prelude::*;
 /// 1.5·2²³: a float of this size has no fraction, and its low 22 bits count in units.
 const UNITS: f32 = 12_582_912.0;
 
-/// 256 columns of four sequences in memory, made the B operand where it is used. Each lane would hold 64 of them, more than
+/// 256 columns of four sequences, as the B operand.
+pub(super) trait Operand {
+    /// Word `i` = 2j + h of lane (n, t): columns 32j + 16h + 4t … +3 of sequence n / 2 as `q = round(x·32512 / max|x|)`, their
+    /// high bytes for even n, the low ones for odd n.
+    fn word(&self, i: usize) -> u32;
+
+    /// Value of one step of sequence t.
+    fn scale(&self) -> f32;
+}
+
+/// The operand, made from columns in memory where it is used. Each lane would hold 64 of them, more than
 /// there are registers for: they are read twice, and the second time found in L1.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
@@ -49,6 +59,26 @@ impl Columns {
                 most[K] = float::max(most[K], float::abs(columns[K]));
             });
         });
+        // Nothing that was read is kept across this.
+        warp::sync();
+        Self::of(at, most, lane)
+    }
+
+    /// The same, with what is known of them: the largest magnitude of every 16 columns of sequence s at `peaks(s)`.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), and there are 16 peaks, 16-byte aligned, for each of the four.
+    #[inline(always)]
+    pub(super) unsafe fn peaked(x: impl Fn(u32) -> *const f32, peaks: impl Fn(u32) -> *const f32, lane: u32) -> Self {
+        let t = 4 * (lane & 3) as usize;
+        // SAFETY: the caller's.
+        let most = unsafe { global::load(peaks(lane >> 3).add(t).cast::<F32x4>()).0 };
+        Self::of(x(lane >> 3).wrapping_add(t), most, lane)
+    }
+
+    /// The lane's columns from `at`, of which the quad's lanes know the largest magnitudes.
+    #[inline(always)]
+    fn of(at: *const f32, most: [f32; 4], lane: u32) -> Self {
         let most = float::max(float::max(most[0], most[1]), float::max(most[2], most[3]));
         let most = float::max(most, warp::shuffle_xor(most, 1));
         let most = float::max(most, warp::shuffle_xor(most, 2));
@@ -63,8 +93,6 @@ impl Columns {
         } else {
             (UNITS, 0x40)
         };
-        // Nothing that was read is kept across this.
-        warp::sync();
         Self {
             at,
             inverse,
@@ -73,9 +101,9 @@ impl Columns {
             scale: warp::shuffle(most, 8 * (lane & 3)) * (1.0 / Wide::MAX),
         }
     }
+}
 
-    /// Word `i` = 2j + h of lane (n, t): columns 32j + 16h + 4t … +3 of sequence n / 2 as `q = round(x·32512 / max|x|)`, their
-    /// high bytes for even n, the low ones for odd n.
+impl Operand for Columns {
     #[inline(always)]
     fn word(&self, i: usize) -> u32 {
         // SAFETY: the columns that `new` was promised.
@@ -85,12 +113,59 @@ impl Columns {
         let high = dot::permute_bytes(bits(2), bits(3), self.two_bytes);
         dot::permute_bytes(low, high, 0x5410)
     }
+
+    #[inline(always)]
+    fn scale(&self) -> f32 {
+        self.scale
+    }
+}
+
+/// The operand in shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    words: Shared<u32>,
+    lane: u32,
+}
+
+impl Kept {
+    /// Bytes of it.
+    pub const BYTES: u32 = 17 * 128;
+
+    /// At `offset` bytes into dynamic shared memory.
+    #[inline(always)]
+    pub fn at(offset: u32, lane: u32) -> Self {
+        Self {
+            words: shared::dynamic(offset, Self::BYTES / 4),
+            lane,
+        }
+    }
+
+    /// Keeps `x`; a lane loads what it stored.
+    #[inline(always)]
+    pub fn store(self, x: &Columns) {
+        unroll!(for I in 0..16 {
+            self.words.store(32 * I as u32 + self.lane, x.word(I));
+        });
+        self.words.store(512 + self.lane, x.scale.to_bits());
+    }
+}
+
+impl Operand for Kept {
+    #[inline(always)]
+    fn word(&self, i: usize) -> u32 {
+        self.words.load(32 * i as u32 + self.lane)
+    }
+
+    #[inline(always)]
+    fn scale(&self) -> f32 {
+        f32::from_bits(self.words.load(512 + self.lane))
+    }
 }
 
 /// A tile that multiplies four vectors.
 pub(super) trait Fourfold: Tile {
     /// Rows g and g + 8 of sequence t, in lane (g, t). All lanes of the warp call this together.
-    fn times(&self, x: &Columns, lane: u32) -> [f32; 2];
+    fn times(&self, x: &impl Operand, lane: u32) -> [f32; 2];
 }
 
 /// What lane `(lane & 28) | p` has of two words.
@@ -122,7 +197,7 @@ fn joined(sum: [i32; 4]) -> [f32; 2] {
 
 impl Fourfold for Q4KTile {
     #[inline(always)]
-    fn times(&self, x: &Columns, lane: u32) -> [f32; 2] {
+    fn times(&self, x: &impl Operand, lane: u32) -> [f32; 2] {
         let scales = Tile::scales(self, lane);
         let (mut sums, mut mins) = ([[0; 4]; 2], [0; 4]);
         unroll!(for P in 0..4 {
@@ -142,7 +217,7 @@ impl Fourfold for Q4KTile {
         let [even, odd] = sums;
         let sum = |i: usize| even[i] + (odd[i] >> 4);
         let dots = joined([sum(0), sum(1), sum(2), sum(3)]);
-        let step = x.scale;
+        let step = x.scale();
         let row = |r: usize| {
             let min = (256 * mins[2 * r] + mins[2 * r + 1]) as f32;
             float::fma(scales.d[r] * step, dots[r], -(scales.dmin[r] * step * min))
@@ -153,7 +228,7 @@ impl Fourfold for Q4KTile {
 
 impl Fourfold for Q6KTile {
     #[inline(always)]
-    fn times(&self, x: &Columns, lane: u32) -> [f32; 2] {
+    fn times(&self, x: &impl Operand, lane: u32) -> [f32; 2] {
         let d = Tile::scales(self, lane);
         let mut sums = [0; 4];
         unroll!(for P in 0..4 {
@@ -170,7 +245,7 @@ impl Fourfold for Q6KTile {
             });
         });
         let dots = joined(sums);
-        let step = 0.25 * x.scale;
+        let step = 0.25 * x.scale();
         [d[0] * step * dots[0], d[1] * step * dots[1]]
     }
 }

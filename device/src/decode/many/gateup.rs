@@ -10,12 +10,12 @@
 //!
 //! **Launch**: [`gateup`].
 
-use super::stream_of;
+use super::Streams;
 use crate::decode::choices::{Choices, MAX_USED};
 use crate::decode::columns::Columns;
 use crate::decode::gateup::{ExpertShape, GateUp};
 use crate::decode::meeting::Meeting;
-use crate::decode::residual::{Residual, Squares};
+use crate::decode::residual::Squares;
 use crate::decode::rows::{Place, activation};
 use crate::decode::topk;
 use crate::tile::{Q4KTile, Q6KTile, Tile};
@@ -31,7 +31,7 @@ macro_rules! kernels {
         /// The arguments of a launch that [`gateup`] prepared.
         #[kernel(pdl)]
         pub unsafe fn $name(
-            streams: Residual,
+            streams: Streams,
             logits: *const f32,
             h: *mut f32,
             words: DevicePtr<u64>,
@@ -54,7 +54,7 @@ kernels! {
 /// The kernels' body.
 #[inline(always)]
 unsafe fn chosen_rows<T: Tile>(
-    streams: Residual,
+    streams: Streams,
     logits: *const f32,
     h: *mut f32,
     words: DevicePtr<u64>,
@@ -64,7 +64,7 @@ unsafe fn chosen_rows<T: Tile>(
     thread::touch(shape.experts);
     let at = Place::new(shape.columns / 256);
     let (rank, sequence, group) = (thread::block_idx_x(), thread::block_idx_y(), thread::block_idx_z());
-    let stream = stream_of(streams, shape.columns, sequence);
+    let stream = streams.of(shape.columns, sequence);
     let logits = logits.wrapping_add((sequence * shape.experts) as usize);
     let words = Choices::new(words.add((sequence * MAX_USED) as usize));
     let meetings = [
@@ -142,7 +142,7 @@ unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings
 /// sizes, or sequences that a step does not take.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn gateup(
-    streams: Residual,
+    streams: Streams,
     logits: DevicePtr<f32>,
     h: DevicePtr<f32>,
     words: DevicePtr<u64>,

@@ -4,50 +4,58 @@
 //! the lowest row among equals; NaN never wins. [`advance`](super::advance) finds the best of the blocks.
 //!
 //! **Bytes**: the matrix, once, past L1. **Shape of the work**: blocks stride over groups of 16 rows, a warp for every 256
-//! columns, sequence after sequence; activations become operands once a block and wait in shared memory. The next tile
-//! is on its way while a tile is multiplied.
+//! columns, four sequences at a time; activations become operands once a block and wait in shared memory. A tile goes
+//! through shared memory too, so that its registers are free for the next one, which is on its way meanwhile.
 //!
 //! **Launch**: [`head`].
 
-use super::rows::squares;
-use super::stream_of;
+use super::Streams;
+use super::four::{Columns, Fourfold, Kept};
+use super::rows::{put, squares};
 use crate::decode::head::{Best, HeadShape, capped};
 use crate::decode::meeting::Meeting;
-use crate::decode::residual::Residual;
-use crate::decode::rows::{Matrix, Place, activation, with_tile};
-use crate::tile::{Activation, Tile};
+use crate::decode::rows::{Matrix, Place, with_tile};
+use crate::tile::{Q6KTile, Tile};
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
-/// A warp's operand in shared memory: the words of all lanes, the sums of columns, the scale.
+/// A tile's bytes on their way: the lane's share of vectors of 512.
 #[derive(Clone, Copy)]
-struct Kept(u32);
+struct Raw([U32x4; 7]);
 
-impl Kept {
-    const BYTES: u32 = 512 + 32 + 16;
-
-    /// Keeps `x`; a warp's own lanes may load it behind a warp barrier.
-    #[inline(always)]
-    fn store(self, x: &Activation, lane: u32) {
-        shared::dynamic(self.0, 32).store(lane, U32x4(x.words));
-        if lane < 4 {
-            shared::dynamic(self.0 + 512, 4).store(lane, U32x2(x.sums.map(|sum| sum as u32)));
-        }
-        if lane == 0 {
-            shared::dynamic(self.0 + 544, 1).store(0, x.scale);
-        }
+impl Raw {
+    /// Vectors of 16 bytes of a tile.
+    const fn vectors<T: Tile>() -> u32 {
+        const { assert!(T::BYTES.is_multiple_of(16) && T::BYTES <= 7 * 512) };
+        T::BYTES as u32 / 16
     }
 
+    /// Sends for the tile at `tile`.
+    ///
+    /// # Safety
+    /// There is one, 16-byte aligned.
     #[inline(always)]
-    fn load(self, lane: u32) -> Activation {
-        let U32x4(words) = shared::dynamic(self.0, 32).load(lane);
-        let U32x2(sums) = shared::dynamic(self.0 + 512, 4).load(lane & 3);
-        Activation {
-            words,
-            sums: sums.map(|sum| sum as i32),
-            scale: shared::dynamic(self.0 + 544, 1).load(0),
-            fine: [0; 4],
-        }
+    unsafe fn load<T: Tile>(tile: *const u8, lane: u32) -> Self {
+        let mut raw = [U32x4([0; 4]); 7];
+        unroll!(for I in 0..7 {
+            let vector = 32 * I as u32 + lane;
+            if vector < Self::vectors::<T>() {
+                // SAFETY: the caller's.
+                raw[I] = unsafe { global::load_once(tile.cast::<U32x4>().add(vector as usize)) };
+            }
+        });
+        Self(raw)
+    }
+
+    /// Puts it into shared memory, where its warp finds it behind a warp barrier.
+    #[inline(always)]
+    fn store<T: Tile>(self, to: Shared<u8>, lane: u32) {
+        unroll!(for I in 0..7 {
+            let vector = 32 * I as u32 + lane;
+            if vector < Self::vectors::<T>() {
+                to.cast::<U32x4>().store(vector, self.0[I]);
+            }
+        });
     }
 }
 
@@ -59,23 +67,35 @@ struct Room {
 }
 
 impl Room {
-    /// The operand of a warp and a sequence.
+    /// The operand of the warp and the four sequences from `first` on.
     #[inline(always)]
-    fn kept(self, warp: u32, sequence: u32) -> Kept {
-        Kept((sequence * self.warps + warp) * Kept::BYTES)
+    fn kept(self, at: Place, first: u32) -> Kept {
+        Kept::at((first / 4 * self.warps + at.warp) * Kept::BYTES, at.lane)
     }
 
     /// The end of the operands.
     #[inline(always)]
+    const fn tiles(self) -> u32 {
+        self.sequences.div_ceil(4) * self.warps * Kept::BYTES
+    }
+
+    /// The warp's tile.
+    #[inline(always)]
+    fn tile<T: Tile>(self, warp: u32) -> Shared<u8> {
+        shared::dynamic(self.tiles() + warp * T::BYTES as u32, T::BYTES as u32)
+    }
+
+    /// The end of the tiles.
+    #[inline(always)]
     const fn meetings(self) -> u32 {
-        self.sequences * self.warps * Kept::BYTES
+        self.tiles() + self.warps * Q6KTile::BYTES as u32
     }
 
     /// Where the sums of a sequence meet, in rounds of one parity.
     #[inline(always)]
-    fn meeting(self, parity: u32, sequence: u32) -> Meeting {
+    fn sums(self, parity: u32, sequence: u32) -> u32 {
         let number = parity * self.sequences + sequence;
-        Meeting::at(self.meetings() + number * Meeting::bytes(self.warps), self.warps)
+        self.meetings() + number * Meeting::bytes(self.warps)
     }
 
     /// The end of the meetings.
@@ -109,9 +129,9 @@ impl Room {
 ///
 /// # Safety
 /// The arguments of a launch that [`head`] prepared.
-#[kernel(pdl)]
+#[kernel(pdl, registers = 128)]
 pub unsafe fn many_head(
-    streams: Residual,
+    streams: Streams,
     logits: *mut f32,
     best: *mut Best,
     matrix: Matrix,
@@ -155,11 +175,11 @@ fn load(bests: Shared<U32x2>, row: u32) -> Best {
 
 /// The block's row groups, one after the other.
 #[inline(always)]
-unsafe fn stream_rows<T: Tile>(
+unsafe fn stream_rows<T: Fourfold>(
     at: Place,
     room: Room,
     matrix: &Matrix,
-    streams: Residual,
+    streams: Streams,
     logits: *mut f32,
     shape: &HeadShape,
     stride: u32,
@@ -168,26 +188,30 @@ unsafe fn stream_rows<T: Tile>(
     let (mut group, mut parity) = (thread::block_idx_x(), 0);
     // SAFETY: the caller's.
     unsafe {
-        let mut tile: T = at.tile(tiles, group, at.warp);
+        let of = |group: u32| tiles.add((group * at.blocks + at.warp) as usize * T::BYTES);
         pdl::launch_dependents();
         pdl::wait();
-        prepare_operands::<T>(at, room, streams, shape);
+        // Before the first tile is sent for: there are no registers for both.
+        prepare_operands(at, room, streams, shape);
+        let mut raw = Raw::load::<T>(of(group), at.lane);
+        let kept = room.tile::<T>(at.warp);
         while group < matrix.groups {
-            let next = group + thread::grid_dim_x();
-            // Behind the last one the last of all again: a choice between tiles would take them to memory.
-            let after: T = at.tile(tiles, next.min(matrix.groups - 1), at.warp);
-            // Under way before the products: the assembler would move the loads behind them.
+            raw.store::<T>(kept, at.lane);
             warp::sync();
-            let mut sequence = 0;
-            while sequence < room.sequences {
-                let x = room.kept(at.warp, sequence).load(at.lane);
-                let part = tile.multiply(tile.scales(at.lane), &x, at.lane);
-                room.meeting(parity, sequence).put(part, at.warp, at.lane);
-                sequence = rolled(sequence + 1);
+            // Behind the last one the last of all again: a choice between tiles would take them to memory.
+            let next = group + thread::grid_dim_x();
+            raw = Raw::load::<T>(of(next.min(matrix.groups - 1)), at.lane);
+            let mut first = 0;
+            while first < room.sequences {
+                let rows = T::load(kept, at.lane).times(&room.kept(at, first), at.lane);
+                let sequence = first + (at.lane & 3);
+                if sequence < room.sequences {
+                    put(room.sums(parity, sequence), at, rows);
+                }
+                first = rolled(first + 4);
             }
             thread::sync_threads();
             store_logits(at, room, parity, group, logits, shape, stride);
-            tile = after;
             parity ^= 1;
             group = next;
         }
@@ -196,20 +220,22 @@ unsafe fn stream_rows<T: Tile>(
 
 /// The warp's operands of all sequences, and what the warp needs of the sequences whose sums it finishes.
 #[inline(always)]
-unsafe fn prepare_operands<T: Tile>(at: Place, room: Room, streams: Residual, shape: &HeadShape) {
+unsafe fn prepare_operands(at: Place, room: Room, streams: Streams, shape: &HeadShape) {
     // SAFETY: the caller's.
     unsafe {
-        let mut sequence = 0;
-        while sequence < room.sequences {
-            let stream = stream_of(streams, shape.columns, sequence);
-            let columns = at.columns(stream.gained.as_ptr(), at.warp);
-            room.kept(at.warp, sequence)
-                .store(&activation::<T>(&columns, at.lane), at.lane);
-            sequence = rolled(sequence + 1);
+        let mut first = 0;
+        while first < room.sequences {
+            let columns = |s: u32| {
+                let sequence = (first + s).min(room.sequences - 1);
+                let x = streams.of(shape.columns, sequence).gained.as_ptr();
+                x.wrapping_add(256 * at.warp as usize)
+            };
+            room.kept(at, first).store(&Columns::new(columns, at.lane));
+            first = rolled(first + 4);
         }
         let mut sequence = at.warp;
         while sequence < room.sequences {
-            let squared = squares(streams, shape.columns, sequence, room.sequences, at.lane);
+            let squared = squares(&streams, shape.columns, sequence, room.sequences, at.lane);
             let scale = squared.inverse_rms(shape.columns, shape.eps);
             if at.lane == 0 {
                 room.scales().store(sequence, scale);
@@ -238,7 +264,7 @@ unsafe fn store_logits(
 ) {
     let mut sequence = at.warp;
     while sequence < room.sequences {
-        let sum = room.meeting(parity, sequence).total(at.lane, at.warps);
+        let sum = Meeting::at(room.sums(parity, sequence), at.warps).total(at.lane, at.warps);
         let logit = capped(sum * room.scales().load(sequence), shape.softcap);
         let token = 16 * group + (at.lane & 15);
         if at.lane < 16 && token < shape.rows {
@@ -260,7 +286,7 @@ unsafe fn store_logits(
 /// not take.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn head(
-    streams: Residual,
+    streams: Streams,
     (logits, stride): (DevicePtr<f32>, u32),
     best: DevicePtr<Best>,
     matrix: Matrix,

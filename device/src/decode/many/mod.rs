@@ -35,18 +35,49 @@ pub mod router;
 mod rows;
 
 use super::residual::Residual;
+use cuda_std::prelude::*;
 
 /// Sequences of a step at most.
 pub const MOST: u32 = 8;
 
-/// The stream of sequence `sequence`, of streams of `columns` columns of which `first` is the first one's.
-#[inline(always)]
-fn stream_of(first: Residual, columns: u32, sequence: u32) -> Residual {
-    let at = sequence as usize * columns as usize;
-    Residual {
-        x: first.x.add(at),
-        gained: first.gained.add(at),
-        squares: first.squares.add(at / 16),
+/// The residual streams of several sequences, and what the next product wants to know of them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Streams {
+    /// The first one; of each of its parts those of the others follow.
+    pub first: Residual,
+    /// The largest `|x ∘ g|` of every 16 columns, f32: a product's activations have a scale for each 256.
+    pub peaks: DevicePtr<f32>,
+}
+
+impl Streams {
+    /// The stream of sequence `sequence`, `columns` long.
+    #[inline(always)]
+    fn of(&self, columns: u32, sequence: u32) -> Residual {
+        let at = sequence as usize * columns as usize;
+        Residual {
+            x: self.first.x.add(at),
+            gained: self.first.gained.add(at),
+            squares: self.first.squares.add(at / 16),
+        }
+    }
+
+    /// Writes 16 columns of a stream from `16 · group`, as [`Residual::store`], and their peak.
+    ///
+    /// # Safety
+    /// The stream has the columns. All lanes of the warp call this together.
+    #[inline(always)]
+    unsafe fn store(&self, (columns, sequence): (u32, u32), group: u32, lane: u32, x: f32, gain: f32) {
+        // The bits of non-negative floats order as integers.
+        let peak = warp::redux_max(warp::FULL, float::abs(x * gain).to_bits());
+        // SAFETY: the caller's.
+        unsafe {
+            self.of(columns, sequence).store(group, lane, x, gain);
+            if lane == 0 {
+                let at = (sequence * columns / 16 + group) as usize;
+                global::store(self.peaks.as_mut_ptr().add(at), f32::from_bits(peak));
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The launches of a layer and of a step's end for several sequences, as data (host).
 
+use super::Streams;
 use super::advance::{Next, advance};
 use super::down::down;
 use super::enter::enter;
@@ -14,7 +15,6 @@ use crate::decode::gateup::{ExpertShape, GateUp};
 use crate::decode::head::{Best, HeadShape};
 use crate::decode::norm_qkv::QkvShape;
 use crate::decode::plan::{LayerCache, LayerShape, LayerWeights};
-use crate::decode::residual::Residual;
 use crate::decode::rows::Matrix;
 use crate::decode::state::StepState;
 use crate::shape::ShapeError;
@@ -29,7 +29,7 @@ const SPLITS: u32 = 16;
 #[derive(Clone, Copy, Debug)]
 pub struct ManyBuffers {
     /// The residual streams.
-    pub streams: Residual,
+    pub streams: Streams,
     /// q | k | v.
     pub qkv: DevicePtr<f32>,
     /// The attention output of all heads.

@@ -6,9 +6,8 @@
 //!
 //! **Launch**: [`project`].
 
+use super::Streams;
 use super::rows::Work;
-use super::stream_of;
-use crate::decode::residual::Residual;
 use crate::decode::rows::{Matrix, Place, with_tile};
 use crate::tile::Tile;
 use cuda_std::prelude::*;
@@ -22,7 +21,7 @@ use cuda_std::prelude::*;
 #[kernel(pdl)]
 pub unsafe fn many_project(
     a: *const f32,
-    streams: Residual,
+    streams: Streams,
     gain: *const f32,
     matrix: Matrix,
     columns: u32,
@@ -37,13 +36,13 @@ pub unsafe fn many_project(
         let gain = global::load(gain.add(row));
         let early = |sequence: u32| {
             if sequence < sequences {
-                global::load(stream_of(streams, width, sequence).x.as_ptr().add(row))
+                global::load(streams.of(width, sequence).x.as_ptr().add(row))
             } else {
                 0.0
             }
         };
         let finish = |sequence: u32, sum: f32, x: f32| {
-            stream_of(streams, width, sequence).store(group, at.lane, x + sum, gain);
+            streams.store((width, sequence), group, at.lane, x + sum, gain);
         };
         with_tile!(matrix.kind, T => {
             let bytes = group as usize * at.blocks as usize * <T as Tile>::BYTES;
@@ -51,9 +50,10 @@ pub unsafe fn many_project(
                 at,
                 tiles: matrix.tiles.as_ptr().add(bytes),
                 x: a,
+                peaks: core::ptr::null(),
                 sequences,
             };
-            work.run::<T, _>(early, finish)
+            work.run::<T, false, _>(early, finish)
         });
     }
 }
@@ -65,7 +65,7 @@ pub unsafe fn many_project(
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn project(
     a: DevicePtr<f32>,
-    streams: Residual,
+    streams: Streams,
     gain: DevicePtr<f32>,
     matrix: Matrix,
     columns: u32,

@@ -5,9 +5,9 @@
 //!
 //! **Launch**: [`qkv`].
 
+use super::Streams;
 use super::rows::{Work, squares};
 use crate::decode::norm_qkv::QkvShape;
-use crate::decode::residual::Residual;
 use crate::decode::rows::{Matrix, Place, with_tile};
 use crate::tile::Tile;
 use cuda_std::prelude::*;
@@ -32,26 +32,25 @@ fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
 /// # Safety
 /// The arguments of a launch that [`qkv`] prepared.
 #[kernel(pdl, registers = 80)]
-pub unsafe fn many_qkv(streams: Residual, bias: *const f32, out: *mut f32, shape: QkvShape, sequences: u32) {
+pub unsafe fn many_qkv(streams: Streams, bias: *const f32, out: *mut f32, shape: QkvShape, sequences: u32) {
     thread::touch(sequences);
     let at = Place::new(shape.columns / 256);
     let (matrix, group) = segment(&shape, thread::block_idx_x());
-    let row = (16 * thread::block_idx_x() + (at.lane & 15)) as usize;
-    let width = 16 * thread::grid_dim_x() as usize;
+    let row = 16 * thread::block_idx_x() + (at.lane & 15);
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
         let early = |sequence: u32| {
             let bias = if bias.is_null() {
                 0.0
             } else {
-                global::load(bias.add(row))
+                global::load(bias.add(row as usize))
             };
-            (squares(streams, shape.columns, sequence, sequences, at.lane), bias)
+            (squares(&streams, shape.columns, sequence, sequences, at.lane), bias)
         };
         let finish = |sequence: u32, sum: f32, (squares, bias): (crate::decode::residual::Squares, f32)| {
             let scale = squares.inverse_rms(shape.columns, shape.eps);
             if at.lane < 16 {
-                let to = out.add(sequence as usize * width + row);
+                let to = out.add((sequence * 16 * thread::grid_dim_x() + row) as usize);
                 global::store(to, float::fma(sum, scale, bias));
             }
         };
@@ -60,10 +59,11 @@ pub unsafe fn many_qkv(streams: Residual, bias: *const f32, out: *mut f32, shape
             let work = Work {
                 at,
                 tiles: matrix.tiles.as_ptr().add(bytes),
-                x: streams.gained.as_ptr(),
+                x: streams.first.gained.as_ptr(),
+                peaks: streams.peaks.as_ptr(),
                 sequences,
             };
-            work.run::<T, _>(early, finish)
+            work.run::<T, true, _>(early, finish)
         });
     }
 }
@@ -75,7 +75,7 @@ pub unsafe fn many_qkv(streams: Residual, bias: *const f32, out: *mut f32, shape
 /// Columns that are no multiple of 256, or sequences that a step does not take.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn qkv(
-    streams: Residual,
+    streams: Streams,
     bias: DevicePtr<f32>,
     out: DevicePtr<f32>,
     shape: QkvShape,

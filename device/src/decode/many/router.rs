@@ -8,9 +8,9 @@
 //!
 //! **Launch**: [`router`].
 
+use super::Streams;
 use super::rows::squares;
 use crate::decode::choices::{Choices, MAX_USED};
-use crate::decode::residual::Residual;
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
@@ -50,7 +50,7 @@ fn dot(w: [f32; 4], x: [f32; 4], sum: f32) -> f32 {
 #[kernel(pdl)]
 pub unsafe fn many_router(
     router: *const f32,
-    streams: Residual,
+    streams: Streams,
     out: *mut f32,
     words: DevicePtr<u64>,
     length: u32,
@@ -71,7 +71,7 @@ pub unsafe fn many_router(
         });
         pdl::launch_dependents();
         pdl::wait();
-        let sums = four(first, row, streams.gained.as_ptr(), vectors, mine, sequences);
+        let sums = four(first, row, streams.first.gained.as_ptr(), vectors, mine, sequences);
         unroll!(for S in 0..4 {
             if lane == 0 {
                 parts.store((mine + S as u32) * THREADS / 32 + warp, sums[S]);
@@ -132,11 +132,11 @@ unsafe fn four(
 
 /// Adds up the block's parts and stores the logits, a warp a sequence.
 #[inline(always)]
-unsafe fn finish(parts: Shared<f32>, streams: Residual, out: *mut f32, length: u32, eps: f32, sequences: u32) {
+unsafe fn finish(parts: Shared<f32>, streams: Streams, out: *mut f32, length: u32, eps: f32, sequences: u32) {
     let (lane, mut sequence) = (warp::lane(), thread::thread_idx_x() / 32);
     // SAFETY: the caller's: an output for each expert of each sequence.
     unsafe {
-        let mut squared = squares(streams, length, sequence, sequences, lane);
+        let mut squared = squares(&streams, length, sequence, sequences, lane);
         thread::sync_threads();
         while sequence < sequences {
             let scale = squared.inverse_rms(length, eps);
@@ -146,7 +146,7 @@ unsafe fn finish(parts: Shared<f32>, streams: Residual, out: *mut f32, length: u
                 global::store(to, ((a + b) + (c + d)) * scale);
             }
             sequence = rolled(sequence + thread::block_dim_x() / 32);
-            squared = squares(streams, length, sequence, sequences, lane);
+            squared = squares(&streams, length, sequence, sequences, lane);
         }
     }
 }
@@ -158,7 +158,7 @@ unsafe fn finish(parts: Shared<f32>, streams: Residual, out: *mut f32, length: u
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn router(
     router: DevicePtr<f32>,
-    streams: Residual,
+    streams: Streams,
     (out, words): (DevicePtr<f32>, DevicePtr<u64>),
     experts: u32,
     columns: u32,

@@ -4,10 +4,10 @@
 //! before the wait. A warp then takes four sequences at a time ([`Fourfold`]). The sums of a sequence meet in a place of their
 //! own, and one warp finishes them.
 
+use super::Streams;
 use super::four::{Columns, Fourfold};
-use super::stream_of;
 use crate::decode::meeting::Meeting;
-use crate::decode::residual::{Residual, Squares};
+use crate::decode::residual::Squares;
 use crate::decode::rows::Place;
 use crate::tile::Stage;
 use cuda_std::prelude::*;
@@ -21,6 +21,8 @@ pub(super) struct Work {
     pub tiles: *const u8,
     /// The vectors, one behind the other, 256 columns for each of the place's blocks.
     pub x: *const f32,
+    /// The largest magnitude of every 16 columns of them, for [`run`](Self::run) with `PEAKED`.
+    pub peaks: *const f32,
     pub sequences: u32,
 }
 
@@ -37,7 +39,11 @@ impl Work {
     /// # Safety
     /// The group's tiles and the vectors are whole. All threads of the block call this together.
     #[inline(always)]
-    pub(super) unsafe fn run<T: Fourfold, E>(self, early: impl Fn(u32) -> E, finish: impl Fn(u32, f32, E)) {
+    pub(super) unsafe fn run<T: Fourfold, const PEAKED: bool, E>(
+        self,
+        early: impl Fn(u32) -> E,
+        finish: impl Fn(u32, f32, E),
+    ) {
         let (at, bytes) = (self.at, self.at.blocks * T::BYTES as u32);
         let stage = Stage::at(stage_at(at.warps, self.sequences), bytes);
         // SAFETY: the caller's.
@@ -50,7 +56,7 @@ impl Work {
             pdl::launch_dependents();
             pdl::wait();
             let first = early(at.warp);
-            self.products::<T>(stage);
+            self.products::<T, PEAKED>(stage);
             thread::sync_threads();
             let (mut sequence, mut loaded) = (at.warp, first);
             while sequence < self.sequences {
@@ -63,16 +69,21 @@ impl Work {
 
     /// The warp's tiles times its columns of every sequence, four at a time; those that are not there are the last one's.
     #[inline(always)]
-    unsafe fn products<T: Fourfold>(self, stage: Stage) {
+    unsafe fn products<T: Fourfold, const PEAKED: bool>(self, stage: Stage) {
         let (at, last) = (self.at, self.sequences - 1);
         let (mut first, mut block, mut rows) = (0, at.warp, [0.0; 2]);
         loop {
-            let columns = |s: u32| {
-                self.x
-                    .wrapping_add(256 * ((first + s).min(last) * at.blocks + block) as usize)
-            };
+            let record = |s: u32| ((first + s).min(last) * at.blocks + block) as usize;
+            let columns = |s: u32| self.x.wrapping_add(256 * record(s));
             // SAFETY: the caller's.
-            let x = unsafe { Columns::new(columns, at.lane) };
+            let x = unsafe {
+                if PEAKED {
+                    let peaks = |s: u32| self.peaks.wrapping_add(16 * record(s));
+                    Columns::peaked(columns, peaks, at.lane)
+                } else {
+                    Columns::new(columns, at.lane)
+                }
+            };
             stage.wait();
             let part = stage.tile::<T>(block, at.lane).times(&x, at.lane);
             rows = [rows[0] + part[0], rows[1] + part[1]];
@@ -93,7 +104,7 @@ impl Work {
 
 /// Leaves the warp's sums of rows g and g + 8 in the [`Meeting`] at `offset`, where other lanes may have another one's.
 #[inline(always)]
-fn put(offset: u32, at: Place, rows: [f32; 2]) {
+pub(super) fn put(offset: u32, at: Place, rows: [f32; 2]) {
     let sums = shared::dynamic(offset, 16 * at.warps);
     let row = at.warp * 16 + (at.lane >> 2);
     sums.store(row, rows[0]);
@@ -105,10 +116,10 @@ fn put(offset: u32, at: Place, rows: [f32; 2]) {
 /// # Safety
 /// There are streams for `sequences` sequences, of `columns` columns.
 #[inline(always)]
-pub(super) unsafe fn squares(first: Residual, columns: u32, sequence: u32, sequences: u32, lane: u32) -> Squares {
+pub(super) unsafe fn squares(streams: &Streams, columns: u32, sequence: u32, sequences: u32, lane: u32) -> Squares {
     if sequence < sequences {
         // SAFETY: the caller's.
-        unsafe { stream_of(first, columns, sequence).squares(columns, lane) }
+        unsafe { streams.of(columns, sequence).squares(columns, lane) }
     } else {
         Squares::NONE
     }

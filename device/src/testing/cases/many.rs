@@ -5,10 +5,9 @@ use crate::decode::choices::MAX_USED;
 use crate::decode::gateup::GateUp;
 use crate::decode::head::{Best, HeadShape};
 use crate::decode::many::advance::{Next, SLOTS, advance};
-use crate::decode::many::{MOST, down::down, enter::enter, gateup::gateup, head::head};
+use crate::decode::many::{MOST, Streams as Many, down::down, enter::enter, gateup::gateup, head::head};
 use crate::decode::many::{project::project, qkv::qkv, router::router};
 use crate::decode::norm_qkv::QkvShape;
-use crate::decode::residual::Residual;
 use crate::decode::state::{NO_TOKEN, StepState, ring_token};
 use crate::testing::tiled::{Tiled, normed};
 use crate::testing::{Case, Machine, Random, floats, rms, within};
@@ -21,9 +20,33 @@ fn sequences(random: &mut Random) -> usize {
     1 + random.below(MOST as usize)
 }
 
+/// The largest magnitude of every 16 columns.
+fn peaks(gained: &[f32]) -> Vec<f32> {
+    let peak = |columns: &[f32]| columns.iter().fold(0.0, |most: f32, v| most.max(v.abs()));
+    gained.chunks(16).map(peak).collect()
+}
+
+/// Streams of x alone, as a launch finds them that writes the rest.
+fn bare_streams(machine: &mut dyn Machine, x: &[f32]) -> Result<Many, String> {
+    Ok(Many {
+        first: bare(machine, x)?,
+        peaks: machine.output(x.len() / 16)?,
+    })
+}
+
+/// As [`left`], with the peaks of the very streams.
+fn all_left(machine: &mut dyn Machine, s: Many, gain: &[f32], x: &[f64], allowed: f64) -> Result<f64, String> {
+    let worst = left(machine, s.first, gain, x, allowed)?;
+    let gained: Vec<f32> = machine.download(s.first.gained, x.len())?;
+    if machine.download::<f32>(s.peaks, x.len() / 16)? != peaks(&gained) {
+        return Err("the peaks are not those of the streams".to_owned());
+    }
+    Ok(worst)
+}
+
 /// Streams of different sizes, their gains, and what a norm makes of them.
 struct Streams {
-    at: Residual,
+    at: Many,
     normed: Vec<Vec<f64>>,
 }
 
@@ -32,8 +55,13 @@ impl Streams {
         let gain = floats(seed + 1, columns, 0.7);
         let one = |i: usize| floats(seed + 2 + i as u64, columns, 0.1 + i as f32);
         let all: Vec<Vec<f32>> = (0..count).map(one).collect();
+        let gained = all.iter().flat_map(|x| x.iter().zip(&gain).map(|(x, g)| x * g));
+        let gained: Vec<f32> = gained.collect();
         Ok(Self {
-            at: stream(machine, &all.concat(), &gain.repeat(count))?,
+            at: Many {
+                first: stream(machine, &all.concat(), &gain.repeat(count))?,
+                peaks: machine.upload(&peaks(&gained))?,
+            },
             normed: all.iter().map(|x| normed(&wide(x), &gain, EPS)).collect(),
         })
     }
@@ -43,9 +71,9 @@ fn begin(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let (columns, count) = (columns(&mut random), sequences(&mut random));
     let (x, gain) = (floats(seed, count * columns, 3.0), floats(seed + 1, columns, 0.7));
-    let (s, gain_at) = (bare(machine, &x)?, machine.upload(&gain)?);
+    let (s, gain_at) = (bare_streams(machine, &x)?, machine.upload(&gain)?);
     run(machine, enter(s, gain_at, columns as u32, count as u32))?;
-    left(machine, s, &gain.repeat(count), &wide(&x), f64::MIN_POSITIVE)
+    all_left(machine, s, &gain.repeat(count), &wide(&x), f64::MIN_POSITIVE)
 }
 
 fn queries(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
@@ -96,7 +124,7 @@ fn output(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         floats(seed + 2, count * rows, 1.0),
     );
     let (at, gain) = (matrix.upload(machine, 1)?, floats(seed + 3, rows, 1.0));
-    let (a_at, gain_at, s) = (machine.upload(&a)?, machine.upload(&gain)?, bare(machine, &x)?);
+    let (a_at, gain_at, s) = (machine.upload(&a)?, machine.upload(&gain)?, bare_streams(machine, &x)?);
     run(machine, project(a_at, s, gain_at, at, columns as u32, count as u32))?;
     let products: Vec<f64> = a
         .chunks(columns)
@@ -104,7 +132,7 @@ fn output(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         .collect();
     let allowed = PRODUCT * rms(&products);
     let want: Vec<f64> = products.iter().zip(&x).map(|(p, x)| p + f64::from(*x)).collect();
-    left(machine, s, &gain.repeat(count), &want, allowed)
+    all_left(machine, s, &gain.repeat(count), &want, allowed)
 }
 
 fn route(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
@@ -202,7 +230,7 @@ fn experts_down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let (at, gain) = (matrix.upload(machine, experts)?, floats(seed + 3, columns, 1.0));
     let (words, logits): (Vec<_>, Vec<_>) = (0..).zip(&all).map(|(i, one)| told(one, seed + i)).unzip();
     let routed = (machine.upload(&logits.concat())?, machine.upload(&words.concat())?);
-    let (h_at, s, gain_at) = (machine.upload(&h)?, bare(machine, &x)?, machine.upload(&gain)?);
+    let (h_at, s, gain_at) = (machine.upload(&h)?, bare_streams(machine, &x)?, machine.upload(&gain)?);
     run(machine, down(h_at, routed, s, gain_at, at, shape, count as u32))?;
     let mut sums = Vec::new();
     for (one, h) in all.iter().zip(h.chunks(inner)) {
@@ -215,7 +243,7 @@ fn experts_down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     }
     let allowed = PRODUCT * rms(&sums);
     let want: Vec<f64> = sums.iter().zip(&x).map(|(s, x)| s + f64::from(*x)).collect();
-    left(machine, s, &gain.repeat(count), &want, allowed)
+    all_left(machine, s, &gain.repeat(count), &want, allowed)
 }
 
 /// The head, and the step's end: the tokens must be the best of the very logits that came out.
