@@ -58,22 +58,20 @@ impl Columns {
         } else {
             (UNITS, 0x40)
         };
-        let (mut words, mut sums) = ([0u32; 4], [0i32; 2]);
+        let mut words = [0u32; 4];
         unroll!(for R in 0..4 {
             let v = self.0[R].0;
             let bits = |k: usize| float::fma(v[k], inverse, units).to_bits();
             let (a, b, c, d) = (bits(0), bits(1), bits(2), bits(3));
-            if SUMS {
-                let four = a.wrapping_add(b).wrapping_add(c.wrapping_add(d));
-                sums[R / 2] = (sums[R / 2] as u32).wrapping_add(four) as i32;
-            }
             let (low, high) = (dot::permute_bytes(a, b, two_bytes), dot::permute_bytes(c, d, two_bytes));
             words[R] = dot::permute_bytes(low, high, 0x5410);
         });
-        if SUMS {
-            let without = |sum: i32| sum.wrapping_sub(units.to_bits().wrapping_mul(8) as i32);
-            sums = [block_sum(without(sums[0]), lane), block_sum(without(sums[1]), lane)];
-        }
+        // Products with ones: the tensor cores add faster than lanes exchange.
+        let sums = if SUMS {
+            [sum_of([words[0], words[1]]), sum_of([words[2], words[3]])]
+        } else {
+            [0; 2]
+        };
         Activation {
             words,
             sums,
@@ -83,10 +81,9 @@ impl Columns {
     }
 }
 
-/// From the lanes' sums of 8 columns of sub-block `pair` to the sum of sub-block `t`.
+/// The sum of the 32 activations of the lane's sub-block t, from the B operand of four sub-blocks.
 #[inline(always)]
-fn block_sum(sum: i32, lane: u32) -> i32 {
-    let sum = sum + warp::shuffle_xor(sum, 1);
-    let sum = sum + warp::shuffle_xor(sum, 2);
-    warp::shuffle(sum, 8 * (lane & 3))
+fn sum_of(words: [u32; 2]) -> i32 {
+    let [high, low, ..] = mma::m16n8k32_u8_s8([0x0101_0101; 4], words, [0; 4]);
+    256 * high + low
 }

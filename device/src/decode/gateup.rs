@@ -122,8 +122,8 @@ unsafe fn chosen_rows<T: Tile>(
             }
         }
         if at.warp + 1 == at.warps && thread::block_index() == 0 {
-            let all = topk::by_lane(logits, shape.experts, shape.used.min(MAX_USED), at.lane);
-            choices.publish(all, shape.used.min(MAX_USED), at.lane);
+            let used = shape.used.min(MAX_USED);
+            choices.publish(topk::by_lane(logits, shape.experts, used, at.lane), used, at.lane);
         }
         thread::sync_threads();
         let expert = choice.load(0);
