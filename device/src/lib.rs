@@ -122,7 +122,6 @@ cuda_std::kernels![
     decode::norm_qkv::decode_qkv,
     decode::o_proj::decode_project,
     decode::residual::decode_residual,
-    decode::router::decode_router,
     decode::sample::sample_draw,
     decode::sample::sample_tiles,
     dense::gated::dense_gated_q4_0,

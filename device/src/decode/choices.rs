@@ -1,18 +1,18 @@
 //! The chosen experts, passed from one launch to the next while it runs.
 //!
 //! `down` can have its weights on the way long before `gateup` is through, but must know the experts, and to choose them
-//! takes longer than to read them. So the router's launch clears a word for each rank, one block of `gateup` fills them
-//! as soon as it has chosen, and `down` looks for them; it chooses for itself where they do not come. Each word is whole
+//! takes longer than to read them. So the first launch of a layer clears a word for each rank, one block of `gateup`
+//! fills them as soon as it has chosen, and `down` looks for them, until `gateup` has ended if need be. Each word is whole
 //! or empty, so no other memory has to be ordered with it.
 
-use super::topk::{self, Chosen};
+use super::topk::Chosen;
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
 /// Ranks at most.
 pub const MAX_USED: u32 = 32;
 
-/// Times that a launch looks for the words before it chooses for itself: some ten microseconds.
+/// Times that a launch looks for the words before it waits for them: some ten microseconds.
 const LOOKS: u32 = 32;
 
 /// A word for each of the 32 ranks: 0, or `weight bits << 32 | expert + 1`.
@@ -25,6 +25,13 @@ impl Choices {
     #[must_use]
     pub const fn new(words: DevicePtr<u64>) -> Self {
         Self(words)
+    }
+
+    /// Where they lie.
+    #[cfg(not(target_arch = "nvptx64"))]
+    #[must_use]
+    pub const fn words(self) -> DevicePtr<u64> {
+        self.0
     }
 
     /// The lane's word.
@@ -66,25 +73,28 @@ impl Choices {
         }
     }
 
-    /// The lane's rank, when all `used` words are there; chosen by this warp from `logits` if they do not come.
+    /// The lane's rank, when all `used` words are there: at the latest when the launch that fills them has ended. All
+    /// lanes of a warp call this together.
     ///
     /// # Safety
-    /// As [`topk::by_lane`].
+    /// There is a word for each lane.
     #[inline(always)]
-    pub(super) unsafe fn find(self, logits: *const f32, experts: u32, used: u32, lane: u32) -> Chosen {
+    pub(super) unsafe fn find(self, used: u32, lane: u32) -> Chosen {
         let mut look = 0;
-        while look < LOOKS {
-            // SAFETY: there is a word for each lane.
+        loop {
+            // SAFETY: the caller's.
             let word = unsafe { atomic::gpu::load_relaxed(self.word(lane)) };
-            if warp::all(lane >= used || word != 0) {
+            if warp::all(lane >= used || word != 0) || look > LOOKS {
                 return Chosen {
                     expert: (word as u32).wrapping_sub(1),
                     weight: f32::from_bits((word >> 32) as u32),
                 };
             }
             look = rolled(look + 1);
+            if look == LOOKS {
+                pdl::wait();
+                look = rolled(look + 1);
+            }
         }
-        // SAFETY: the caller's.
-        unsafe { topk::by_lane(logits, experts, used, lane) }
     }
 }

@@ -1,15 +1,14 @@
 //! The chosen experts' down projections, weighted and added to the residual stream:
 //! `x += Σ_j w_j · D_{e_j} h[j]`.
 //!
-//! `logits` are the router's, `h` is `[rank][ff]` f32, the matrices lie in tiles, expert after expert; `gain` are the gains
+//! `h` is `[rank][ff]` f32, the matrices lie in tiles, expert after expert; `gain` are the gains
 //! of the norm that comes next ([`Residual`]).
 //!
 //! **Bytes**: `used · ff · columns` weights.
 //!
 //! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (24 warps for 8
 //! experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs in the order of rank.
-//! Which experts, [`Choices`] tells before the wait (or the logits, which are complete when this kernel starts, for
-//! `gateup` waited for them before it let it start), so that all tiles are on their way to shared memory.
+//! Which experts, [`Choices`] tells before the wait, so that all tiles are on their way to shared memory.
 //!
 //! **Launch**: [`down_residual`].
 
@@ -39,7 +38,6 @@ macro_rules! kernels {
         #[kernel(pdl)]
         pub unsafe fn $name(
             h: *const f32,
-            logits: *const f32,
             choices: Choices,
             stream: Residual,
             gain: *const f32,
@@ -48,7 +46,7 @@ macro_rules! kernels {
             share: u32,
         ) {
             // SAFETY: passed on.
-            unsafe { weighted_rows::<$tile>(h, logits, choices, stream, gain, down, shape, share) }
+            unsafe { weighted_rows::<$tile>(h, choices, stream, gain, down, shape, share) }
         }
     )*};
 }
@@ -65,7 +63,6 @@ kernels! {
 #[inline(always)]
 unsafe fn weighted_rows<T: Tile>(
     h: *const f32,
-    logits: *const f32,
     words: Choices,
     stream: Residual,
     gain: *const f32,
@@ -80,11 +77,10 @@ unsafe fn weighted_rows<T: Tile>(
     let group = thread::block_idx_x();
     let bytes = at.blocks * T::BYTES as u32;
     let stage = Stage::at(stage_at(at.warps, shape.used), shape.used * bytes);
-    // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says; the logits are
-    // complete, as the module says.
+    // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
         if at.warp == 0 {
-            let chosen = words.find(logits, shape.experts, shape.used, at.lane);
+            let chosen = words.find(shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
             }
@@ -197,7 +193,6 @@ const MOST_WARPS: u32 = 24;
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn down_residual(
     h: DevicePtr<f32>,
-    logits: DevicePtr<f32>,
     choices: Choices,
     stream: Residual,
     gain: DevicePtr<f32>,
@@ -230,15 +225,5 @@ pub fn down_residual(
         TileKind::Q4K => decode_down_q4k::prepare,
         TileKind::Q6K => decode_down_q6k::prepare,
     };
-    Ok(prepare(
-        config,
-        h,
-        logits,
-        choices,
-        stream,
-        gain,
-        down,
-        shape,
-        tiles / warps,
-    ))
+    Ok(prepare(config, h, choices, stream, gain, down, shape, tiles / warps))
 }

@@ -1,7 +1,7 @@
 //! The chosen experts' gate and up projections: `h[j] = silu(G_e n) ∘ (U_e n)` for rank j, with e the expert of that
 //! rank and `n = x ∘ g / rms(x)`.
 //!
-//! `logits` are the router's; gate and up lie in tiles, expert after expert; `h` is `[rank][ff]` f32.
+//! `routing` has the router's sums; gate and up lie in tiles, expert after expert; `h` is `[rank][ff]` f32.
 //!
 //! **Bytes**: `2 · used · ff · columns` weights.
 //!
@@ -9,19 +9,20 @@
 //! matrices. Which weights is known only behind the wait, so one warp first finds the expert ([`topk`]); then the weights
 //! are on their way while the activations become the product's operand.
 //!
-//! One block also leaves all [`Choices`] for `down`.
+//! One block more leaves all [`Choices`](super::choices::Choices) for `down`.
 //!
 //! **The fence of a layer**: this kernel waits first and lets its successor start only then. Whatever runs before the wait
-//! of a later launch may therefore read what launches before this one wrote: `down` the router's logits, attention the
+//! of a later launch may therefore read what launches before this one wrote: attention the
 //! cache and the position. Every other kernel of a step triggers before it waits and promises nothing of the kind.
 //!
 //! **Launch**: [`topk_gateup`].
 
 use super::{
-    choices::{Choices, MAX_USED},
+    choices::MAX_USED,
     columns::Columns,
     meeting::Meeting,
     residual::{Residual, Squares},
+    router::Routing,
     rows::{Matrix, Place, activation},
     topk,
 };
@@ -67,14 +68,13 @@ macro_rules! kernels {
         #[kernel(pdl)]
         pub unsafe fn $name(
             stream: Residual,
-            logits: *const f32,
             h: *mut f32,
-            choices: Choices,
+            routing: Routing,
             weights: GateUp,
             shape: ExpertShape,
         ) {
             // SAFETY: passed on.
-            unsafe { chosen_rows::<$tile>(stream, logits, h, choices, weights, shape) }
+            unsafe { rows::<$tile>(stream, h, routing, weights, shape) }
         }
     )*};
 }
@@ -88,17 +88,49 @@ kernels! {
 
 /// The kernels' body: the type is theirs, since the larger one would set the registers of both.
 #[inline(always)]
+unsafe fn rows<T: Tile>(stream: Residual, h: *mut f32, routing: Routing, weights: GateUp, shape: ExpertShape) {
+    thread::touch(shape.experts);
+    // SAFETY: the launch's; block 0 has no rows.
+    unsafe {
+        match thread::block_idx_x().checked_sub(1) {
+            Some(unit) => chosen_rows::<T>(unit, stream, h, routing, weights, shape),
+            None => tell(stream, routing, shape),
+        }
+    }
+}
+
+/// One warp finds all experts and their weights, and tells them to `down`.
+#[inline(always)]
+unsafe fn tell(stream: Residual, routing: Routing, shape: ExpertShape) {
+    let lane = thread::thread_idx_x();
+    pdl::wait();
+    pdl::launch_dependents();
+    if lane < 32 {
+        let used = shape.used.min(MAX_USED);
+        // SAFETY: the sums are complete, the stream is as long as the shape says, and no other block tells.
+        unsafe {
+            let squares = stream.squares(shape.columns, lane);
+            let keys = |i| routing.keys(i);
+            let scale = squares.inverse_rms(shape.columns, shape.eps);
+            let all = topk::by_lane(keys, routing.experts, used, scale, lane);
+            routing.choices.publish(all, used, lane);
+        }
+    }
+}
+
+/// The rows of unit `unit`.
+#[inline(always)]
 unsafe fn chosen_rows<T: Tile>(
+    unit: u32,
     stream: Residual,
-    logits: *const f32,
     h: *mut f32,
-    choices: Choices,
+    routing: Routing,
     weights: GateUp,
     shape: ExpertShape,
 ) {
-    thread::touch(shape.experts);
     let at = Place::new(shape.columns / 256);
-    let (group, rank) = (thread::block_idx_x(), thread::block_idx_y());
+    let groups = weights.gate.groups.max(1);
+    let (rank, group) = (unit / groups, unit % groups);
     let meetings = [
         Meeting::at(0, at.warps),
         Meeting::at(Meeting::bytes(at.warps), at.warps),
@@ -116,14 +148,10 @@ unsafe fn chosen_rows<T: Tile>(
         };
         // One warp chooses for all, which have nothing to do yet: eight would keep each other from issuing.
         if at.warp == 0 {
-            let chosen = topk::chosen::<false>(logits, shape.experts, rank, shape.used, at.lane);
+            let chosen = topk::chosen::<false>(|i| routing.keys(i), routing.experts, rank, shape.used, at.lane);
             if at.lane == 0 {
                 choice.store(0, chosen.expert);
             }
-        }
-        if at.warp + 1 == at.warps && thread::block_index() == 0 {
-            let used = shape.used.min(MAX_USED);
-            choices.publish(topk::by_lane(logits, shape.experts, used, at.lane), used, at.lane);
         }
         thread::sync_threads();
         let expert = choice.load(0);
@@ -172,9 +200,8 @@ unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn topk_gateup(
     stream: Residual,
-    logits: DevicePtr<f32>,
     h: DevicePtr<f32>,
-    choices: Choices,
+    routing: Routing,
     weights: GateUp,
     shape: ExpertShape,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
@@ -182,6 +209,12 @@ pub fn topk_gateup(
     let columns = crate::shape::multiple("decode_gateup", shape.columns as usize, 256)?;
     let ff = crate::shape::multiple("decode_gateup", shape.ff as usize, 256)?;
     topk::check("decode_gateup", shape.experts, shape.used)?;
+    if routing.experts != shape.experts {
+        return refuse(format!(
+            "routing of {} experts; the shape says {}",
+            routing.experts, shape.experts
+        ));
+    }
     if weights.gate.kind != weights.up.kind {
         return refuse("gate and up of different types; it takes one type".to_owned());
     }
@@ -196,12 +229,12 @@ pub fn topk_gateup(
     if warps > 32 {
         return refuse(format!("{columns} columns; it takes up to 8192"));
     }
-    let config = cuda_std::launch::LaunchConfig::shaped([ff / 16, shape.used, 1], [32 * warps, 1, 1])
+    let config = cuda_std::launch::LaunchConfig::new(1 + ff / 16 * shape.used, 32 * warps)
         .shared(2 * Meeting::bytes(warps) + 4)
         .pdl(true);
     let prepare = match weights.gate.kind {
         kind if kind == super::rows::TileKind::Q4K as u32 => decode_gateup_q4k::prepare,
         _ => decode_gateup_q6k::prepare,
     };
-    Ok(prepare(config, stream, logits, h, choices, weights, shape))
+    Ok(prepare(config, stream, h, routing, weights, shape))
 }

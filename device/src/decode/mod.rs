@@ -4,10 +4,9 @@
 //! |---|---|---|
 //! | norm, Q, K and V | [`norm_qkv`] | residual stream |
 //! | head norms, rotation, cache, attention | [`attention`] | q, k, v, cache |
-//! | output projection, residual | [`o_proj`] | attention output |
-//! | norm, router | [`router`] | residual stream |
-//! | choice of experts, norm, gate and up, SwiGLU | [`gateup`] | logits, residual stream |
-//! | down, weighted sum, residual | [`down`] | logits, h |
+//! | output projection, residual, [`router`] | [`o_proj`] | attention output |
+//! | choice of experts, norm, gate and up, SwiGLU | [`gateup`] | router's sums, residual stream |
+//! | down, weighted sum, residual | [`down`] | choices, h |
 //!
 //! Between embedding and first layer [`residual`] completes the stream;
 //! behind the last layer come [`head`] and [`advance`], or [`sample`] in place of the latter. Every launch may be a

@@ -10,6 +10,8 @@
 //! before the wait, so what is left behind it is one load of x ∘ g, the product and a short sum. The
 //! type is the same for a block, so its branch costs nothing.
 //!
+//! The first launch of a layer, it also clears the layer's [`Routing`].
+//!
 //! **Launch**: [`norm_qkv`].
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -17,6 +19,7 @@ use super::rows::{shared_bytes, warps_for};
 use super::{
     meeting::Meeting,
     residual::{Residual, Squares},
+    router::Routing,
     rows::{Matrix, Place, sixteen_rows, with_tile},
 };
 use cuda_std::prelude::*;
@@ -53,7 +56,7 @@ fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
 /// # Safety
 /// The arguments of a launch that [`norm_qkv`] prepared.
 #[kernel(pdl)]
-pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, shape: QkvShape) {
+pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, routing: Routing, shape: QkvShape) {
     thread::touch(shape.columns);
     let at = Place::new(shape.columns / 256);
     let meeting = Meeting::at(0, at.warps);
@@ -86,11 +89,14 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, shap
                 global::store(out.add(row), float::fma(sum, scale, bias));
             }
         }
+        if thread::block_idx_x() == 0 {
+            routing.clear();
+        }
     }
 }
 
 /// The launch for `shape`: a stream of `shape.columns`, `bias` null or as long as `out`, `out` of 16 floats for each row
-/// group.
+/// group; `routing` is that of the layer's experts, if it has any.
 ///
 /// # Errors
 /// Columns that are no multiple of 256.
@@ -99,6 +105,7 @@ pub fn norm_qkv(
     stream: Residual,
     bias: DevicePtr<f32>,
     out: DevicePtr<f32>,
+    routing: Routing,
     shape: QkvShape,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     let columns = crate::shape::multiple("decode_qkv", shape.columns as usize, 256)?;
@@ -107,5 +114,5 @@ pub fn norm_qkv(
     let config = cuda_std::launch::LaunchConfig::new(groups, 32 * warps)
         .shared(shared_bytes(warps, columns / 256, shape.matrices.map(|m| m.kind)))
         .pdl(true);
-    Ok(decode_qkv::prepare(config, stream, bias, out, shape))
+    Ok(decode_qkv::prepare(config, stream, bias, out, routing, shape))
 }

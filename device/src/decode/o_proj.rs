@@ -3,7 +3,9 @@
 //! `a` is the attention output, f32, `columns` long; `W` lies in tiles; `gain` are the gains of the norm that comes next
 //! ([`Residual`]).
 //!
-//! **Bytes**: the matrix, once. **Shape of the work**: a block for every 16 rows, a warp for every 256 columns (16 warps
+//! The blocks also add up the logits of the [`Router`] behind it, if there is one.
+//!
+//! **Bytes**: the matrix and the router, once. **Shape of the work**: a block for every 16 rows, a warp for every 256 columns (16 warps
 //! at 4,096), weights loaded before the wait. Also serves any other projection onto the residual.
 //!
 //! **Launch**: [`o_proj_residual`].
@@ -11,6 +13,7 @@
 use super::{
     meeting::Meeting,
     residual::Residual,
+    router::Router,
     rows::{Matrix, Place, sixteen_rows, with_tile},
 };
 use cuda_std::prelude::*;
@@ -22,7 +25,14 @@ use cuda_std::prelude::*;
 /// # Safety
 /// The arguments of a launch that [`o_proj_residual`] prepared.
 #[kernel(pdl)]
-pub unsafe fn decode_project(a: *const f32, stream: Residual, gain: *const f32, matrix: Matrix, columns: u32) {
+pub unsafe fn decode_project(
+    a: *const f32,
+    stream: Residual,
+    gain: *const f32,
+    matrix: Matrix,
+    router: Router,
+    columns: u32,
+) {
     thread::touch(columns);
     let at = Place::new(columns / 256);
     let meeting = Meeting::at(0, at.warps);
@@ -30,9 +40,12 @@ pub unsafe fn decode_project(a: *const f32, stream: Residual, gain: *const f32, 
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
         let row = (16 * group + (at.lane & 15)) as usize;
-        let gain = if at.warp == 0 { global::load(gain.add(row)) } else { 0.0 };
+        // Every warp finishes the rows where there is a router: it has weights for each.
+        let finishes = at.warp == 0 || router.routing.experts > 0;
+        let gain = if finishes { global::load(gain.add(row)) } else { 0.0 };
+        let weights = router.early();
         let early = || {
-            if at.warp == 0 {
+            if finishes {
                 global::load(stream.x.as_ptr().add(row))
             } else {
                 0.0
@@ -41,14 +54,17 @@ pub unsafe fn decode_project(a: *const f32, stream: Residual, gain: *const f32, 
         let tiles = matrix.tiles.as_ptr();
         let x = with_tile!(matrix.kind, T => sixteen_rows::<T, _>(at, tiles, group, a, meeting, early));
         thread::sync_threads();
-        if at.warp == 0 {
+        if finishes {
             let x = x + meeting.total(at.lane, at.warps);
-            stream.store(group, at.lane, x, gain);
+            router.add_share(x * gain, weights, at.lane);
+            if at.warp == 0 {
+                stream.store(group, at.lane, x, gain);
+            }
         }
     }
 }
 
-/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row.
+/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row, `router` a column.
 ///
 /// # Errors
 /// Columns that are no multiple of 256.
@@ -58,6 +74,7 @@ pub fn o_proj_residual(
     stream: Residual,
     gain: DevicePtr<f32>,
     matrix: Matrix,
+    router: Router,
     columns: u32,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     let columns = crate::shape::multiple("decode_project", columns as usize, 256)?;
@@ -65,5 +82,7 @@ pub fn o_proj_residual(
     let config = cuda_std::launch::LaunchConfig::new(matrix.groups, 32 * warps)
         .shared(super::rows::shared_bytes(warps, columns / 256, [matrix.kind]))
         .pdl(true);
-    Ok(decode_project::prepare(config, a, stream, gain, matrix, columns))
+    Ok(decode_project::prepare(
+        config, a, stream, gain, matrix, router, columns,
+    ))
 }

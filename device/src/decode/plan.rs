@@ -12,7 +12,7 @@ use super::head::{Best, HeadShape, head_argmax};
 use super::norm_qkv::{QkvShape, norm_qkv};
 use super::o_proj::o_proj_residual;
 use super::residual::{Residual, enter};
-use super::router::norm_router;
+use super::router::{Router, Routing};
 use super::rows::{Matrix, TileKind};
 use super::state::StepState;
 use crate::shape::ShapeError;
@@ -72,8 +72,8 @@ pub struct StepBuffers {
     pub partial: DevicePtr<f32>,
     /// A zeroed counter for each query head.
     pub counters: DevicePtr<u32>,
-    /// The router's logits.
-    pub router_logits: DevicePtr<f32>,
+    /// The router's sums, one for each expert.
+    pub router_sums: DevicePtr<u64>,
     /// The chosen experts, [`MAX_USED`](super::choices::MAX_USED) words.
     pub choices: DevicePtr<u64>,
     /// The chosen experts' activations, `[rank][ff]`.
@@ -101,7 +101,7 @@ impl Matrix {
     }
 }
 
-/// The six launches of a layer.
+/// The five launches of a layer.
 ///
 /// # Errors
 /// The first shape that a kernel does not take.
@@ -110,7 +110,7 @@ pub fn layer(
     w: &LayerWeights,
     cache: &LayerCache,
     b: &StepBuffers,
-) -> Result<[PreparedLaunch; 6], ShapeError> {
+) -> Result<[PreparedLaunch; 5], ShapeError> {
     let ExpertShape {
         columns, eps, experts, ..
     } = shape.experts;
@@ -120,22 +120,23 @@ pub fn layer(
         eps,
     };
     let gateup = GateUp { gate: w.gate, up: w.up };
-    let (out, choices) = (shape.attention.out_floats(), Choices::new(b.choices));
+    let routing = Routing {
+        sums: b.router_sums,
+        choices: Choices::new(b.choices),
+        experts,
+        reserved: 0,
+    };
+    let router = Router {
+        weights: w.router,
+        routing,
+    };
+    let out = shape.attention.out_floats();
     Ok([
-        norm_qkv(b.stream, w.qkv_bias, b.qkv, qkv)?,
+        norm_qkv(b.stream, w.qkv_bias, b.qkv, routing, qkv)?,
         attention(&shape.attention, attention_buffers(w, cache, b)),
-        o_proj_residual(b.attention, b.stream, w.expert_norm, w.output, out)?,
-        norm_router(w.router, b.stream, b.router_logits, choices, experts, columns, eps)?,
-        topk_gateup(b.stream, b.router_logits, b.h, choices, gateup, shape.experts)?,
-        down_residual(
-            b.h,
-            b.router_logits,
-            choices,
-            b.stream,
-            w.next_norm,
-            w.down,
-            shape.experts,
-        )?,
+        o_proj_residual(b.attention, b.stream, w.expert_norm, w.output, router, out)?,
+        topk_gateup(b.stream, b.h, routing, gateup, shape.experts)?,
+        down_residual(b.h, routing.choices, b.stream, w.next_norm, w.down, shape.experts)?,
     ])
 }
 
@@ -252,7 +253,7 @@ mod tests {
             attention: nowhere(),
             partial: nowhere(),
             counters: DevicePtr::null(),
-            router_logits: nowhere(),
+            router_sums: DevicePtr::null(),
             choices: DevicePtr::null(),
             h: nowhere(),
             table: DevicePtr::null(),

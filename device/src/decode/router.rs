@@ -1,144 +1,162 @@
-//! Router logits: `out[e] = w_e · (x ∘ g) / rms(x)`, the router in f32 as in the file.
+//! Router logits, added up by the blocks of the launch that makes the residual stream.
 //!
-//! **Bytes**: `4 · experts · columns` (1 MB for 128 experts of 2,048 columns): a stage of its own, since recomputing it in
-//! every block of the next one would read it more than a hundred times from L2.
+//! A block that knows 16 columns of `x ∘ g` adds their share of every logit `w_e · (x ∘ g)`; a launch of its own would
+//! be one more wait in every layer. The sums are integers, so that the order in which blocks come does not matter: one is
+//! 2³², a share is kept under 2²¹ (a working model's is a hundred-thousandth of that), and one step is less than the
+//! rounding of an f32 sum. The norm's factor comes with the softmax: it changes no order.
 //!
-//! **Shape of the work**: a block of four warps for every expert; a thread takes 16-byte vectors 128 apart, the first
-//! four of them (2,048 columns) before the wait. The norm is a factor of the result.
-//!
-//! It also clears the words of [`Choices`] for the launches that follow.
-//!
-//! **Launch**: [`norm_router`].
+//! **Bytes**: `4 · experts · columns`, the router in f32 as in the file.
 
 use super::choices::Choices;
-use super::residual::{Residual, Squares};
+use super::topk::key;
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
-/// Threads of a block.
-const THREADS: u32 = 128;
-/// Vectors of a row that a thread loads before the wait.
-const EARLY: usize = 4;
+/// What one is.
+const ONE: f32 = 4_294_967_296.0;
+/// A block's share at most.
+const MOST: f32 = (1u32 << 21) as f32;
 
-/// Vector `i` of a row; zero past the end.
-#[inline(always)]
-unsafe fn vector(row: *const f32, i: u32, vectors: u32) -> F32x4 {
-    if i >= vectors {
-        return F32x4([0.0; 4]);
-    }
-    // SAFETY: the vector exists.
-    unsafe { global::load_once(row.cast::<F32x4>().add(i as usize)) }
+/// A layer's routing: what the router says of each expert, and which were chosen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Routing {
+    /// A sum for each expert, 16-byte aligned.
+    pub sums: DevicePtr<u64>,
+    /// The chosen ones.
+    pub choices: Choices,
+    /// Experts; none: there is nothing to route.
+    pub experts: u32,
+    /// Zero; keeps the size a multiple of 8.
+    pub reserved: u32,
 }
 
-/// `sum + w · x`.
-#[inline(always)]
-fn dot(F32x4(w): F32x4, F32x4(x): F32x4, sum: f32) -> f32 {
-    float::fma(
-        x[0],
-        w[0],
-        float::fma(x[1], w[1], float::fma(x[2], w[2], float::fma(x[3], w[3], sum))),
-    )
-}
-
-/// Router logits of one token, with the norm before them folded in.
-///
-/// Prepare it with [`norm_router`].
-///
-/// # Safety
-/// The arguments of a launch that [`norm_router`] prepared.
-#[kernel(pdl)]
-pub unsafe fn decode_router(
-    router: *const f32,
-    stream: Residual,
-    out: *mut f32,
-    choices: Choices,
-    length: u32,
-    eps: f32,
-) {
-    thread::touch(length);
-    let (id, vectors) = (thread::thread_idx_x(), length / 4);
-    let row = router.wrapping_add(thread::block_idx_x() as usize * length as usize);
-    // SAFETY: the launch has a block for each expert; the vectors are as long as the shape says.
-    unsafe {
-        let mut first = [F32x4([0.0; 4]); EARLY];
-        unroll!(for I in 0..4 {
-            first[I] = vector(row, id + THREADS * I as u32, vectors);
-        });
-        pdl::launch_dependents();
-        pdl::wait();
-        let x = stream.gained.as_ptr().cast::<F32x4>();
-        let mut columns = [F32x4([0.0; 4]); EARLY];
-        unroll!(for I in 0..4 {
-            let i = id + THREADS * I as u32;
-            if i < vectors {
-                columns[I] = global::load(x.add(i as usize));
-            }
-        });
-        let squares = if id < 32 {
-            stream.squares(length, id)
-        } else {
-            Squares::NONE
-        };
-        let mut sum = 0.0;
-        unroll!(for I in 0..4 {
-            sum = dot(first[I], columns[I], sum);
-        });
-        let mut i = id + THREADS * EARLY as u32;
-        while i < vectors {
-            sum = dot(vector(row, i, vectors), global::load(x.add(i as usize)), sum);
-            i = rolled(i + THREADS);
-        }
-        if thread::block_idx_x() == 0 && id < 32 {
-            choices.clear(id);
-        }
-        finish(sum, squares, out, length, eps);
-    }
-}
-
-/// Adds up the block's parts and stores the logit.
-#[inline(always)]
-unsafe fn finish(mut sum: f32, squares: Squares, out: *mut f32, length: u32, eps: f32) {
-    let (lane, warp) = (warp::lane(), thread::thread_idx_x() / 32);
-    let parts: Shared<f32> = shared::dynamic(0, THREADS / 32);
-    unroll!(for I in 0..5 {
-        sum += warp::shuffle_xor(sum, 16 >> I);
-    });
-    if lane == 0 {
-        parts.store(warp, sum);
-    }
-    let scale = if warp == 0 {
-        squares.inverse_rms(length, eps)
-    } else {
-        0.0
+impl Routing {
+    /// No experts.
+    pub const NONE: Self = Self {
+        sums: DevicePtr::null(),
+        choices: Choices::new(DevicePtr::null()),
+        experts: 0,
+        reserved: 0,
     };
-    thread::sync_threads();
-    if thread::thread_idx_x() == 0 {
-        let F32x4([a, b, c, d]) = parts.cast::<F32x4>().load(0);
-        // SAFETY: the output has an element for each expert.
-        unsafe { global::store(out.add(thread::block_idx_x() as usize), ((a + b) + (c + d)) * scale) };
+
+    /// Begins a layer: sums and words are zero. The threads of one block call this together, behind the wait.
+    ///
+    /// # Safety
+    /// No other launch uses them meanwhile.
+    #[inline(always)]
+    pub(super) unsafe fn clear(self) {
+        if self.experts == 0 {
+            return;
+        }
+        let mut expert = thread::thread_idx_x();
+        // SAFETY: the caller's; there is a sum for each expert.
+        unsafe {
+            if expert < 32 {
+                self.choices.clear(expert);
+            }
+            while expert < self.experts {
+                global::store(self.sums.as_mut_ptr().add(expert as usize), 0u64);
+                expert = rolled(expert + thread::block_dim_x());
+            }
+        }
+    }
+
+    /// The keys of experts `4i … 4i + 3`.
+    ///
+    /// # Safety
+    /// The sums are complete.
+    #[inline(always)]
+    pub(super) unsafe fn keys(self, i: u32) -> [u32; 4] {
+        if 4 * i >= self.experts {
+            return [0; 4];
+        }
+        let from = self.sums.as_ptr().wrapping_add(4 * i as usize).cast::<U32x4>();
+        // SAFETY: the caller's; the experts exist.
+        let (U32x4([a, b, c, d]), U32x4([e, f, g, h])) = unsafe { (global::load(from), global::load(from.add(1))) };
+        let of = |low: u32, high: u32| key(value(u64::from(high) << 32 | u64::from(low)));
+        [of(a, b), of(c, d), of(e, f), of(g, h)]
     }
 }
 
-/// The launch for `experts` rows of `columns` columns, as long as the stream.
-///
-/// # Errors
-/// Columns that are no multiple of 256, or no experts.
-#[cfg(not(target_arch = "nvptx64"))]
-pub fn norm_router(
-    router: DevicePtr<f32>,
-    stream: Residual,
-    out: DevicePtr<f32>,
-    choices: Choices,
-    experts: u32,
-    columns: u32,
-    eps: f32,
-) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
-    let columns = crate::shape::multiple("decode_router", columns as usize, 256)?;
-    let experts = crate::shape::count("decode_router", "experts", experts as usize)?;
-    let config = cuda_std::launch::LaunchConfig::new(experts, THREADS)
-        .shared(THREADS / 32 * 4)
-        .pdl(true);
-    Ok(decode_router::prepare(
-        config, router, stream, out, choices, columns, eps,
-    ))
+/// The sum's word of a share, or of a whole sum.
+#[inline(always)]
+pub(crate) fn word(share: f32) -> u64 {
+    (float::max(float::min(share, MOST), -MOST) * ONE) as i64 as u64
+}
+
+/// The value of a sum's word.
+#[inline(always)]
+pub(crate) fn value(word: u64) -> f32 {
+    word as i64 as f32 * (1.0 / ONE)
+}
+
+/// A router, and where its sums go.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Router {
+    /// A row for each expert, as long as the residual stream, 16-byte aligned.
+    pub weights: DevicePtr<f32>,
+    /// The layer's routing.
+    pub routing: Routing,
+}
+
+impl Router {
+    /// No router.
+    pub const NONE: Self = Self {
+        weights: DevicePtr::null(),
+        routing: Routing::NONE,
+    };
+
+    /// Four of the block's 16 columns of an expert: item `4 · expert + quarter`; zero past the end.
+    ///
+    /// # Safety
+    /// The router has a column for each of the launch's rows.
+    #[inline(always)]
+    unsafe fn item(self, item: u32) -> F32x4 {
+        if item >= 4 * self.routing.experts {
+            return F32x4([0.0; 4]);
+        }
+        let length = 16 * thread::grid_dim_x() as usize;
+        let at = (item / 4) as usize * length + (16 * thread::block_idx_x() + 4 * (item & 3)) as usize;
+        // SAFETY: the caller's; the expert exists.
+        unsafe { global::load_once(self.weights.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    /// Sends for the thread's first item, before the wait.
+    ///
+    /// # Safety
+    /// As [`add_share`](Self::add_share).
+    #[inline(always)]
+    pub(super) unsafe fn early(self) -> F32x4 {
+        // SAFETY: the caller's.
+        unsafe { self.item(thread::thread_idx_x()) }
+    }
+
+    /// Adds the block's share of every sum: lane `l` brings column `l % 16` of the block's `x ∘ g`, `early` is what the
+    /// thread sent for. All threads of the block call this together.
+    ///
+    /// # Safety
+    /// The router has a column for each of the launch's rows, the routing a sum for each expert.
+    #[inline(always)]
+    pub(super) unsafe fn add_share(self, gained: f32, early: F32x4, lane: u32) {
+        let (mut item, mut weights) = (thread::thread_idx_x(), early);
+        while item - lane < 4 * self.routing.experts {
+            let mut share = 0.0;
+            unroll!(for K in 0..4 {
+                share = float::fma(weights.0[K], warp::shuffle(gained, 4 * (lane & 3) + K as u32), share);
+            });
+            share += warp::shuffle_xor(share, 1);
+            share += warp::shuffle_xor(share, 2);
+            let expert = item / 4;
+            // SAFETY: the caller's.
+            unsafe {
+                if lane & 3 == 0 && expert < self.routing.experts {
+                    atomic::gpu::reduce_add(self.routing.sums.as_mut_ptr().add(expert as usize), word(share));
+                }
+                item = rolled(item + thread::block_dim_x());
+                weights = self.item(item);
+            }
+        }
+    }
 }

@@ -41,31 +41,28 @@ pub(crate) struct Chosen {
 /// The expert of rank `rank` among `experts` (a multiple of 4, at most [`MAX_EXPERTS`]), and with `weigh` its weight
 /// among the `used` first. All lanes of the warp call this together.
 ///
-/// # Safety
-/// `logits` points to `experts` floats, 16-byte aligned.
+/// `keys(i)` are those of experts `4i … 4i + 3`.
 #[inline(always)]
-pub(crate) unsafe fn chosen<const WEIGH: bool>(
-    logits: *const f32,
+pub(crate) fn chosen<const WEIGH: bool>(
+    keys: impl Fn(u32) -> [u32; 4],
     experts: u32,
     rank: u32,
     used: u32,
     lane: u32,
 ) -> Chosen {
-    // SAFETY: the caller's.
-    unsafe {
-        if experts <= 128 {
-            let keys = [load(logits, experts, lane)];
-            pick::<1, WEIGH>(keys, rank, used)
-        } else {
-            let keys = [load(logits, experts, 2 * lane), load(logits, experts, 2 * lane + 1)];
-            pick::<2, WEIGH>(keys, rank, used)
-        }
+    if experts <= 128 {
+        pick::<1, WEIGH>([keys(lane)], rank, used)
+    } else {
+        pick::<2, WEIGH>([keys(2 * lane), keys(2 * lane + 1)], rank, used)
     }
 }
 
-/// The keys of experts `4i … 4i+3`.
+/// The keys of experts `4i … 4i + 3` among `experts`, by their logits.
+///
+/// # Safety
+/// `logits` points to `experts` floats, 16-byte aligned.
 #[inline(always)]
-unsafe fn load(logits: *const f32, experts: u32, i: u32) -> [u32; 4] {
+pub(crate) unsafe fn keys(logits: *const f32, experts: u32, i: u32) -> [u32; 4] {
     if 4 * i >= experts {
         return [0; 4];
     }
@@ -99,7 +96,7 @@ fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, u
             let counted = equals.min(used.saturating_sub(taken));
             // A key of no expert has no weight, not even times zero.
             sum = if counted > 0 {
-                float::fma(counted as f32, weight(key, first), sum)
+                float::fma(counted as f32, weight(key, first, 1.0), sum)
             } else {
                 sum
             };
@@ -118,34 +115,28 @@ fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, u
     Chosen {
         expert,
         weight: if WEIGH {
-            float::div(weight(found.key, first), sum)
+            float::div(weight(found.key, first, 1.0), sum)
         } else {
             0.0
         },
     }
 }
 
-/// Each of the `used` first of `experts` (a multiple of 4, at most [`MAX_EXPERTS`]), in the lane of its rank; `used` is at
-/// most 32. All lanes of the warp call this together.
-///
-/// # Safety
-/// `logits` points to `experts` floats, 16-byte aligned.
+/// Each of the `used` first of `experts` (a multiple of 4, at most [`MAX_EXPERTS`]), in the lane of its rank, with the
+/// weights of `scale` times the logits; `used` is at most 32, `keys(i)` are those of experts `4i … 4i + 3`. All lanes of the
+/// warp call this together.
 #[inline(always)]
-pub(crate) unsafe fn by_lane(logits: *const f32, experts: u32, used: u32, lane: u32) -> Chosen {
-    // SAFETY: the caller's.
-    unsafe {
-        if experts <= 128 {
-            rank_all([load(logits, experts, lane)], used, lane)
-        } else {
-            let keys = [load(logits, experts, 2 * lane), load(logits, experts, 2 * lane + 1)];
-            rank_all(keys, used, lane)
-        }
+pub(crate) fn by_lane(keys: impl Fn(u32) -> [u32; 4], experts: u32, used: u32, scale: f32, lane: u32) -> Chosen {
+    if experts <= 128 {
+        rank_all([keys(lane)], used, scale, lane)
+    } else {
+        rank_all([keys(2 * lane), keys(2 * lane + 1)], used, scale, lane)
     }
 }
 
 /// Each round takes out the first expert that has the largest key.
 #[inline(always)]
-fn rank_all<const N: usize>(mut keys: [[u32; 4]; N], used: u32, lane: u32) -> Chosen {
+fn rank_all<const N: usize>(mut keys: [[u32; 4]; N], used: u32, scale: f32, lane: u32) -> Chosen {
     let (mut mine, mut expert, mut first) = (0, 0, 0);
     let mut round = 0;
     while round < used {
@@ -160,7 +151,11 @@ fn rank_all<const N: usize>(mut keys: [[u32; 4]; N], used: u32, lane: u32) -> Ch
         first = if round == 0 { key } else { first };
         round = rolled(round + 1);
     }
-    let part = if lane < used { weight(mine, logit(first)) } else { 0.0 };
+    let part = if lane < used {
+        weight(mine, logit(first), scale)
+    } else {
+        0.0
+    };
     let mut sum = part;
     unroll!(for I in 0..5 {
         sum += warp::shuffle_xor(sum, 16 >> I);
@@ -194,10 +189,10 @@ fn remove<const N: usize>(keys: &mut [[u32; 4]; N], slot: u32) {
     });
 }
 
-/// The softmax weight of a key before it is divided by the sum.
+/// The softmax weight of `scale` times a key's logit before it is divided by the sum.
 #[inline(always)]
-fn weight(key: u32, first: f32) -> f32 {
-    float::exp2_approx((logit(key) - first) * core::f32::consts::LOG2_E)
+fn weight(key: u32, first: f32, scale: f32) -> f32 {
+    float::exp2_approx((logit(key) - first) * (scale * core::f32::consts::LOG2_E))
 }
 
 /// Equal keys that were taken in one round.

@@ -43,7 +43,8 @@ pub unsafe fn prefill_choose(
     while rank < used {
         // SAFETY: the token has logits, and a place for each rank.
         unsafe {
-            let chosen = topk::chosen::<true>(logits.add((token * of) as usize), of, rank, used, lane);
+            let keys = |i| topk::keys(logits.add((token * of) as usize), of, i);
+            let chosen = topk::chosen::<true>(keys, of, rank, used, lane);
             if lane == 0 {
                 let at = (token * used + rank) as usize;
                 global::store(experts.add(at), chosen.expert);

@@ -1,4 +1,4 @@
-//! The decode step of a fused model as a plan: six launches a layer, one for the embedding, two for the head.
+//! The decode step of a fused model as a plan: five launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
 use sparkinfer_device::decode::attention::AttentionShape;
@@ -223,15 +223,17 @@ impl DecodeParts<'_> {
 }
 
 /// The names of a layer's launches and the bytes of weights that each must read.
-pub(super) fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 6] {
+pub(super) fn stages(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 5] {
     let used = experts.spec.used as u64;
     let qkv = attention.qkv.iter().map(|tiled| tiled.expert_bytes).sum();
     let gate_up = experts.gate.expert_bytes + experts.up.expert_bytes;
     [
         ("norm_qkv", qkv),
         ("attention", 0),
-        ("o_proj", attention.output.expert_bytes),
-        ("router", experts.spec.router.matrix.bytes()),
+        (
+            "o_proj",
+            attention.output.expert_bytes + experts.spec.router.matrix.bytes(),
+        ),
         ("gate_up", used * gate_up),
         ("down", used * experts.down.expert_bytes),
     ]

@@ -141,7 +141,7 @@ pub fn stages(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Set
             all.push(time(gpu, model, options, &trial)?);
         }
     }
-    for (last, stage) in STAGES.iter().enumerate().take(6).skip(1) {
+    for (last, stage) in STAGES.iter().enumerate().take(5).skip(1) {
         let name = format!("{} to {stage}", STAGES[0]);
         all.push(time(
             gpu,

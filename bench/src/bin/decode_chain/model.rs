@@ -29,11 +29,10 @@ pub const EPS: f32 = 1e-6;
 const DISTINCT_ROWS: usize = 128;
 
 /// Kinds of launches of a step, in order.
-pub const STAGES: [&str; 9] = [
+pub const STAGES: [&str; 8] = [
     "qkv",
     "attention",
     "output",
-    "router",
     "gate/up",
     "down",
     "head",
@@ -161,7 +160,8 @@ pub struct Model {
     head: Stored,
     pub embedding: Buffer<u8>,
     pub ones: Buffer<f32>,
-    floats: [Buffer<f32>; 9],
+    floats: [Buffer<f32>; 8],
+    router_sums: Buffer<u64>,
     counters: Buffer<u32>,
     choices: Buffer<u64>,
     best: Buffer<Best>,
@@ -203,12 +203,12 @@ impl Model {
                 zeros((HEADS + 2 * KV_HEADS) * HEAD_DIM)?,
                 zeros(HEADS * HEAD_DIM)?,
                 zeros(workspace)?,
-                zeros(EXPERTS)?,
                 zeros(USED * FF)?,
                 zeros(VOCABULARY)?,
                 zeros(COLUMNS)?,
                 zeros(COLUMNS / 16)?,
             ],
+            router_sums: Buffer::zeroed(stream, EXPERTS as usize)?,
             counters: Buffer::zeroed(stream, HEADS as usize)?,
             choices: Buffer::zeroed(stream, MAX_USED as usize)?,
             best: Buffer::zeroed(stream, 32 * sms as usize)?,
@@ -234,19 +234,18 @@ impl Model {
 
     /// The logits of the last step.
     pub fn logits(&self, gpu: &Gpu) -> Result<Vec<f32>> {
-        Ok(self.floats[6].to_vec(gpu.stream())?)
+        Ok(self.floats[5].to_vec(gpu.stream())?)
     }
 
     fn buffers(&self) -> StepBuffers {
-        let [x, qkv, attention, partial, router_logits, h, _, gained, squares] =
-            self.floats.each_ref().map(Buffer::ptr);
+        let [x, qkv, attention, partial, h, _, gained, squares] = self.floats.each_ref().map(Buffer::ptr);
         StepBuffers {
             stream: Residual { x, gained, squares },
             qkv,
             attention,
             partial,
             counters: self.counters.ptr(),
-            router_logits,
+            router_sums: self.router_sums.ptr(),
             choices: self.choices.ptr(),
             h,
             table: self.table.ptr(),
@@ -295,11 +294,11 @@ impl Model {
         let token = b.state.cast::<u32>();
         let config = embed::config(embedding, 1)?;
         let mut stages = vec![Stage {
-            kind: 8,
+            kind: 7,
             launch: embed::embed_q4_k::prepare(config, self.embedding.ptr(), embedding, token, b.stream.x),
         }];
         stages.push(Stage {
-            kind: 8,
+            kind: 7,
             launch: plan::beginning(&b, self.ones.ptr(), COLUMNS)?,
         });
         for layer in &self.layers {
@@ -328,7 +327,7 @@ impl Model {
                 eps: EPS,
                 softcap: 0.0,
             },
-            logits: self.floats[6].ptr(),
+            logits: self.floats[5].ptr(),
             best: self.best.ptr(),
             blocks: how.head_blocks.min(32) * self.sms,
             ring: self.ring.ptr(),
@@ -338,7 +337,7 @@ impl Model {
             plan::ending(&end, &b)?
                 .into_iter()
                 .enumerate()
-                .map(|(i, launch)| Stage { kind: 6 + i, launch }),
+                .map(|(i, launch)| Stage { kind: 5 + i, launch }),
         );
         Ok(stages)
     }
@@ -349,16 +348,15 @@ impl Model {
             let used = |s: &Stored| s.buffer.len() as u64 * u64::from(USED) / u64::from(EXPERTS);
             match kind {
                 0 => l.qkv.iter().map(|s| s.buffer.len() as u64).sum(),
-                2 => l.output.buffer.len() as u64,
-                3 => l.router.bytes() as u64,
-                4 => used(&l.experts[0]) + used(&l.experts[1]),
-                5 => used(&l.experts[2]),
+                2 => (l.output.buffer.len() + l.router.bytes()) as u64,
+                3 => used(&l.experts[0]) + used(&l.experts[1]),
+                4 => used(&l.experts[2]),
                 _ => 0,
             }
         };
         match kind {
-            6 => self.head.buffer.len() as u64,
-            8 => u64::from(COLUMNS / 256 * 144),
+            5 => self.head.buffer.len() as u64,
+            7 => u64::from(COLUMNS / 256 * 144),
             _ => self.layers.iter().map(of_layer).sum(),
         }
     }

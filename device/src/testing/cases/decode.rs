@@ -7,9 +7,10 @@ use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use crate::decode::head::{Best, HeadShape, head_argmax};
 use crate::decode::norm_qkv::{QkvShape, norm_qkv};
 use crate::decode::residual::{Residual, enter};
+use crate::decode::router::{self, Router, Routing};
 use crate::decode::rows::TileKind;
 use crate::decode::state::{NO_TOKEN, StepState, ring_token};
-use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual, router::norm_router};
+use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual};
 use crate::testing::tiled::{Tiled, normed};
 use crate::testing::{Case, Machine, Random, floats, rms, within};
 use cuda_std::DevicePtr;
@@ -109,7 +110,9 @@ fn qkv_of(machine: &mut dyn Machine, seed: u64, mut random: Random, columns: usi
     };
     let bias_at = bias.as_ref().map_or(Ok(DevicePtr::null()), |b| machine.upload(b))?;
     let (s, out) = (stream(machine, &x, &gain)?, machine.output(total)?);
-    run(machine, norm_qkv(s, bias_at, out, shape))?;
+    let routing = routing(machine, random.below(300) as u32)?;
+    run(machine, norm_qkv(s, bias_at, out, routing, shape))?;
+    cleared(machine, routing)?;
     let n = normed(&wide(&x), &gain, 1e-6);
     let mut want: Vec<f64> = parts
         .iter()
@@ -121,6 +124,32 @@ fn qkv_of(machine: &mut dyn Machine, seed: u64, mut random: Random, columns: usi
         want.iter_mut().zip(bias).for_each(|(w, b)| *w += f64::from(b));
     }
     within("out", &machine.download(out, total)?, &want, |_| allowed)
+}
+
+/// A routing of which nothing is written; none for no experts.
+fn routing(machine: &mut dyn Machine, experts: u32) -> Result<Routing, String> {
+    if experts == 0 {
+        return Ok(Routing::NONE);
+    }
+    Ok(Routing {
+        sums: machine.output(experts as usize)?,
+        choices: Choices::new(machine.output(MAX_USED as usize)?),
+        experts,
+        reserved: 0,
+    })
+}
+
+/// All sums and words are zero.
+fn cleared(machine: &mut dyn Machine, routing: Routing) -> Result<(), String> {
+    if routing.experts == 0 {
+        return Ok(());
+    }
+    let sums = machine.download(routing.sums, routing.experts as usize)?;
+    let words = machine.download(routing.choices.words(), MAX_USED as usize)?;
+    match sums.iter().chain(&words).all(|word| *word == 0) {
+        true => Ok(()),
+        false => Err("sums or words of the routing are not cleared".to_owned()),
+    }
 }
 
 fn project(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
@@ -143,39 +172,42 @@ fn project_of(
     let at = matrix.upload(machine, 1)?;
     let gain = floats(seed + 3, rows, 1.0);
     let (a_at, gain_at, s) = (machine.upload(&a)?, machine.upload(&gain)?, bare(machine, &x)?);
-    run(machine, o_proj_residual(a_at, s, gain_at, at, columns as u32))?;
+    let experts = [0, 1, 7, 128, 250][seed as usize % 5];
+    let weights = floats(seed + 4, experts * rows, 0.1);
+    let router = Router {
+        weights: machine.upload(&weights)?,
+        routing: Routing {
+            sums: machine.upload(&vec![router::word(1.0); experts])?,
+            ..routing(machine, experts as u32)?
+        },
+    };
+    let router = if experts == 0 { Router::NONE } else { router };
+    run(machine, o_proj_residual(a_at, s, gain_at, at, router, columns as u32))?;
+    added(machine, s, router, &weights)?;
     let product = matrix.times(0, rows, &wide(&a));
     let allowed = PRODUCT * rms(&product);
     let want: Vec<f64> = product.iter().zip(&x).map(|(p, x)| p + f64::from(*x)).collect();
     left(machine, s, &gain, &want, allowed)
 }
 
-fn router(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
-    let mut random = Random::new(seed);
-    let (columns, experts) = (columns(&mut random), 1 + random.below(20));
-    let (w, x) = (floats(seed, experts * columns, 0.05), floats(seed + 1, columns, 2.0));
-    let gain = floats(seed + 2, columns, 1.0);
-    let (w_at, s) = (machine.upload(&w)?, stream(machine, &x, &gain)?);
-    let (out, words) = (machine.output(experts)?, machine.output(MAX_USED as usize)?);
-    let choices = Choices::new(words);
-    run(
-        machine,
-        norm_router(w_at, s, out, choices, experts as u32, columns as u32, 1e-6),
-    )?;
-    let n = normed(&wide(&x), &gain, 1e-6);
-    let want: Vec<f64> = w
-        .chunks(columns)
-        .map(|row| row.iter().zip(&n).map(|(w, n)| f64::from(*w) * n).sum())
-        .collect();
-    let allowed = 1e-5 * (rms(&want) + 0.01);
-    if machine
-        .download(words, MAX_USED as usize)?
-        .iter()
-        .any(|word| *word != 0)
-    {
-        return Err("words of the choices are not cleared".to_owned());
+/// Compares the sums, which were one, with the very stream that a launch left.
+fn added(machine: &mut dyn Machine, s: Residual, router: Router, weights: &[f32]) -> Result<(), String> {
+    let experts = router.routing.experts as usize;
+    if experts == 0 {
+        return Ok(());
     }
-    within("out", &machine.download(out, experts)?, &want, |_| allowed)
+    let gained = machine.download(s.gained, weights.len() / experts)?;
+    let product = |row: &[f32]| {
+        row.iter()
+            .zip(&gained)
+            .map(|(w, x)| f64::from(*w) * f64::from(*x))
+            .sum::<f64>()
+    };
+    let want: Vec<f64> = weights.chunks(gained.len()).map(|row| 1.0 + product(row)).collect();
+    let sums = machine.download(router.routing.sums, experts)?;
+    let got: Vec<f32> = sums.iter().map(|sum| router::value(*sum)).collect();
+    let allowed = 1e-6 * (rms(&want) + 1.0);
+    within("router's sums", &got, &want, |_| allowed).map(|_| ())
 }
 
 /// Random experts and the logits that choose among them, with equal ones among them.
@@ -216,7 +248,7 @@ impl Experts {
     pub(super) fn of(shape: ExpertShape, seed: u64) -> Self {
         let logits = floats(seed, shape.experts as usize, 2.0)
             .iter()
-            .map(|v| (v * 4.0).round() / 4.0)
+            .map(|v| (v * 4.0).round() / 4.0 + 0.0)
             .collect();
         Self { shape, logits }
     }
@@ -280,13 +312,19 @@ fn gateup_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exp
         gate: gate.upload(machine, count as usize)?,
         up: up.upload(machine, count as usize)?,
     };
-    let (s, logits_at) = (stream(machine, &x, &gain)?, machine.upload(&experts.logits)?);
+    let s = stream(machine, &x, &gain)?;
     let h = machine.output((used * ff) as usize)?;
     let words = machine.upload(&[0u64; MAX_USED as usize])?;
-    run(
-        machine,
-        topk_gateup(s, logits_at, h, Choices::new(words), weights, experts.shape),
-    )?;
+    // The sums come before the norm.
+    let norm = (rms(&wide(&x)).powi(2) + 1e-6).sqrt() as f32;
+    let sums: Vec<u64> = experts.logits.iter().map(|logit| router::word(logit * norm)).collect();
+    let routing = Routing {
+        sums: machine.upload(&sums)?,
+        choices: Choices::new(words),
+        experts: count,
+        reserved: 0,
+    };
+    run(machine, topk_gateup(s, h, routing, weights, experts.shape))?;
     let n = normed(&wide(&x), &gain, 1e-6);
     let want: Vec<f64> = experts
         .chosen()
@@ -328,14 +366,10 @@ fn down_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exper
     );
     let at = matrix.upload(machine, count as usize)?;
     let gain = floats(seed + 3, columns as usize, 1.0);
-    let (told, logits) = told(experts, seed);
-    let (h_at, logits_at) = (machine.upload(&h)?, machine.upload(&logits)?);
+    let h_at = machine.upload(&h)?;
     let (s, gain_at) = (bare(machine, &x)?, machine.upload(&gain)?);
-    let choices = Choices::new(machine.upload(&told)?);
-    run(
-        machine,
-        down_residual(h_at, logits_at, choices, s, gain_at, at, experts.shape),
-    )?;
+    let choices = Choices::new(machine.upload(&experts.words())?);
+    run(machine, down_residual(h_at, choices, s, gain_at, at, experts.shape))?;
     let mut sum = vec![0f64; columns as usize];
     for ((expert, weight), h) in experts.chosen().iter().zip(h.chunks(ff as usize)) {
         let product = matrix.times(expert * columns as usize, columns as usize, &wide(h));
@@ -502,10 +536,6 @@ pub(super) const CASES: &[Case] = &[
                 &Experts::sized(seed, [12, 10, 768]),
             )
         },
-    },
-    Case {
-        name: "decode_router",
-        run: router,
     },
     Case {
         name: "decode_gateup",

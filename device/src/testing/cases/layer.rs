@@ -233,7 +233,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         attention: machine.output(s.heads as usize * HEAD_DIM)?,
         partial: machine.output(plan.workspace_floats())?,
         counters: machine.upload(&vec![0u32; s.heads as usize])?,
-        router_logits: machine.output(s.experts as usize)?,
+        router_sums: machine.output(s.experts as usize)?,
         choices: machine.output(MAX_USED as usize)?,
         h: machine.output(s.used as usize * s.ff)?,
         table: machine.upload(&table)?,

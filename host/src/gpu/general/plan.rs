@@ -378,7 +378,11 @@ impl Builder<'_> {
     }
 
     fn experts(&mut self, moe: &PlacedMoe) -> Shaped<Floats> {
-        let (work, router, used) = (self.work, self.parts.buffers.step.router_logits, moe.spec.used as u32);
+        let (work, router, used) = (
+            self.work,
+            self.parts.buffers.step.router_sums.cast(),
+            moe.spec.used as u32,
+        );
         self.product("router", &moe.router, work.normed, router, None)?;
         let choice = topk::Choice {
             experts: moe.spec.experts as u32,
