@@ -94,14 +94,14 @@ unsafe fn rows<T: Tile>(stream: Residual, h: *mut f32, routing: Routing, weights
     unsafe {
         match thread::block_idx_x().checked_sub(1) {
             Some(unit) => chosen_rows::<T>(unit, stream, h, routing, weights, shape),
-            None => tell(stream, routing, shape),
+            None => tell::<T>(stream, routing, weights, shape),
         }
     }
 }
 
 /// One warp finds all experts and their weights, and tells them to `down`.
 #[inline(always)]
-unsafe fn tell(stream: Residual, routing: Routing, shape: ExpertShape) {
+unsafe fn tell<T: Tile>(stream: Residual, routing: Routing, weights: GateUp, shape: ExpertShape) {
     let lane = thread::thread_idx_x();
     pdl::wait();
     pdl::launch_dependents();
@@ -113,6 +113,12 @@ unsafe fn tell(stream: Residual, routing: Routing, shape: ExpertShape) {
             let keys = |i| routing.keys(i);
             let scale = squares.inverse_rms(shape.columns, shape.eps);
             let all = topk::by_lane(keys, routing.experts, used, scale, lane);
+            // What `down` sends for must not delay gate and up: a word from each end of them comes when most of them have.
+            let groups = weights.up.groups;
+            let expert = warp::shuffle(all.expert, lane % used.max(1));
+            let tile = (expert * groups + lane * groups / 32) as usize * (shape.columns / 256) as usize;
+            let word = global::load_once(weights.up.tiles.as_ptr().add(tile * T::BYTES).cast::<u32>());
+            thread::touch(word);
             routing.choices.publish(all, used, lane);
         }
     }
