@@ -26,6 +26,7 @@ use super::buffers::BufferSizes;
 use super::decode::{DecodeParts, stages};
 use super::engine::emitted;
 use super::layers::FusedModel;
+use super::layers::{FusedAttention, FusedExperts};
 use super::plan::Plan;
 
 /// Sizes that the memory follows from.
@@ -325,6 +326,13 @@ impl<R> Batch<R> {
     }
 }
 
+/// As [`stages`], with the router in a launch of its own.
+fn stages_of_many(attention: &FusedAttention, experts: &FusedExperts) -> [(&'static str, u64); 6] {
+    let router = experts.spec.router.matrix.bytes();
+    let [qkv, attend, (name, bytes), gate_up, down] = stages(attention, experts);
+    [qkv, attend, (name, bytes - router), ("router", router), gate_up, down]
+}
+
 /// All layers.
 fn layers(parts: &DecodeParts<'_>) -> std::result::Result<Vec<BatchLayer>, ShapeError> {
     let all = parts.model.layers.iter().enumerate();
@@ -333,7 +341,7 @@ fn layers(parts: &DecodeParts<'_>) -> std::result::Result<Vec<BatchLayer>, Shape
             shape: parts.layer_shape(attention, experts)?,
             weights: parts.layer_weights(i, attention, experts),
             cache: parts.buffers.cache(i),
-            stages: stages(attention, experts),
+            stages: stages_of_many(attention, experts),
         })
     })
     .collect()

@@ -1,6 +1,6 @@
 //! Down of the experts that several sequences chose, onto their streams: [`down`](crate::decode::down) for each.
 //!
-//! `logits` are `[sequence][expert]`, `h` is `[sequence][rank][ff]`, a sequence has its own [`Choices`].
+//! `h` is `[sequence][rank][ff]`, a sequence has its own [`Choices`].
 //!
 //! **Bytes**: `used · ff · columns` weights for each sequence; those that others want too come from L2. **Shape of the
 //! work**: a block for every 16 rows of every sequence, those of one row group side by side; its warps share the tiles of
@@ -29,7 +29,6 @@ macro_rules! kernels {
         #[kernel(pdl, registers = 80)]
         pub unsafe fn $name(
             h: *const f32,
-            logits: *const f32,
             words: DevicePtr<u64>,
             streams: Streams,
             gain: *const f32,
@@ -38,7 +37,7 @@ macro_rules! kernels {
             share: u32,
         ) {
             // SAFETY: passed on.
-            unsafe { weighted_rows::<$tile>(h, logits, words, streams, gain, down, shape, share) }
+            unsafe { weighted_rows::<$tile>(h, words, streams, gain, down, shape, share) }
         }
     )*};
 }
@@ -55,7 +54,6 @@ kernels! {
 #[inline(always)]
 unsafe fn weighted_rows<T: Tile>(
     h: *const f32,
-    logits: *const f32,
     words: DevicePtr<u64>,
     streams: Streams,
     gain: *const f32,
@@ -75,13 +73,11 @@ unsafe fn weighted_rows<T: Tile>(
         first: stage_at(at.warps, shape.used),
         bytes,
     };
-    // SAFETY: the launch has a block for each sequence and row group; the vectors are as long as the shape says; the
-    // logits are complete, for gateup waited for them before it let this launch start.
+    // SAFETY: the launch has a block for each sequence and row group; the vectors are as long as the shape says.
     unsafe {
         if at.warp == 0 {
-            let logits = logits.add((sequence * shape.experts) as usize);
             let words = Choices::new(words.add((sequence * MAX_USED) as usize));
-            let chosen = words.find(logits, shape.experts, shape.used, at.lane);
+            let chosen = words.find(shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
                 stages.of(at.lane).expect(bytes);
@@ -203,7 +199,7 @@ const MOST_WARPS: u32 = 12;
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn down(
     h: DevicePtr<f32>,
-    (logits, words): (DevicePtr<f32>, DevicePtr<u64>),
+    words: DevicePtr<u64>,
     streams: Streams,
     gain: DevicePtr<f32>,
     down: Matrix,
@@ -236,5 +232,5 @@ pub fn down(
         crate::decode::rows::TileKind::Q6K => many_down_q6k::prepare,
     };
     let share = tiles / warps;
-    Ok(prepare(config, h, logits, words, streams, gain, down, shape, share))
+    Ok(prepare(config, h, words, streams, gain, down, shape, share))
 }

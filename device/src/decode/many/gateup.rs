@@ -82,11 +82,12 @@ unsafe fn chosen_rows<T: Tile>(
         } else {
             Squares::NONE
         };
+        let keys = |i| topk::keys(logits, shape.experts, i);
         if at.warp == 0 {
             // Told by the block that chose for the whole sequence, if it has: most blocks run behind it.
             let told = words.told(rank);
             let expert = if told == 0 {
-                topk::chosen::<false>(logits, shape.experts, rank, shape.used, at.lane).expert
+                topk::chosen::<false>(keys, shape.experts, rank, shape.used, at.lane).expert
             } else {
                 told - 1
             };
@@ -95,7 +96,7 @@ unsafe fn chosen_rows<T: Tile>(
             }
         }
         if at.warp + 1 == at.warps && rank == 0 && group == 0 {
-            let all = topk::by_lane(logits, shape.experts, shape.used, at.lane);
+            let all = topk::by_lane(keys, shape.experts, shape.used, 1.0, at.lane);
             words.publish(all, shape.used, at.lane);
         }
         thread::sync_threads();

@@ -99,7 +99,7 @@ pub fn layer(
         project(b.attention, b.streams, w.expert_norm, w.output, width, n)?,
         router(w.router, b.streams, routed, experts, columns, eps, n)?,
         gateup(b.streams, routed.0, b.h, routed.1, gate_up, shape.experts, n)?,
-        down(b.h, routed, b.streams, w.next_norm, w.down, shape.experts, n)?,
+        down(b.h, routed.1, b.streams, w.next_norm, w.down, shape.experts, n)?,
     ])
 }
 

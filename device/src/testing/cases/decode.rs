@@ -380,26 +380,6 @@ fn down_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exper
     left(machine, s, &gain, &want, allowed)
 }
 
-/// Words and logits of a launch: told by all words, where the logits say something else; or left to choose for itself, by
-/// no word or by all but one, which say something else.
-pub(super) fn told(experts: &Experts, seed: u64) -> ([u64; MAX_USED as usize], Vec<f32>) {
-    let mut words = experts.words();
-    if seed.is_multiple_of(2) {
-        return (words, experts.logits.iter().map(|logit| -logit).collect());
-    }
-    let used = experts.shape.used as usize;
-    let missing = (seed / 2) as usize % used;
-    for (rank, word) in words[..used].iter_mut().enumerate() {
-        let expert = experts.shape.experts as usize - 1 - rank;
-        *word = if seed % 4 == 1 || rank == missing {
-            0
-        } else {
-            expert as u64 + 1
-        };
-    }
-    (words, experts.logits.clone())
-}
-
 /// The head, and the step's end: the token must be the best of the very logits that came out.
 fn head(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);

@@ -1,6 +1,6 @@
 //! The decode kernels of several sequences, against f64 over the very weights.
 
-use super::decode::{Experts, PRODUCT, bare, columns, expert_h, kind, left, run, stream, told, wide};
+use super::decode::{Experts, PRODUCT, bare, columns, expert_h, kind, left, run, stream, wide};
 use crate::decode::choices::MAX_USED;
 use crate::decode::gateup::GateUp;
 use crate::decode::head::{Best, HeadShape};
@@ -228,10 +228,10 @@ fn experts_down(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         floats(seed + 2, count * columns, 1.0),
     );
     let (at, gain) = (matrix.upload(machine, experts)?, floats(seed + 3, columns, 1.0));
-    let (words, logits): (Vec<_>, Vec<_>) = (0..).zip(&all).map(|(i, one)| told(one, seed + i)).unzip();
-    let routed = (machine.upload(&logits.concat())?, machine.upload(&words.concat())?);
+    let words: Vec<u64> = all.iter().flat_map(Experts::words).collect();
+    let words = machine.upload(&words)?;
     let (h_at, s, gain_at) = (machine.upload(&h)?, bare_streams(machine, &x)?, machine.upload(&gain)?);
-    run(machine, down(h_at, routed, s, gain_at, at, shape, count as u32))?;
+    run(machine, down(h_at, words, s, gain_at, at, shape, count as u32))?;
     let mut sums = Vec::new();
     for (one, h) in all.iter().zip(h.chunks(inner)) {
         let mut sum = vec![0f64; columns];
