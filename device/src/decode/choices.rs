@@ -86,7 +86,7 @@ impl Choices {
             let word = unsafe { atomic::gpu::load_relaxed(self.word(lane)) };
             if warp::all(lane >= used || word != 0) || look > LOOKS {
                 return Chosen {
-                    expert: (word as u32).wrapping_sub(1),
+                    expert: (word as u32).saturating_sub(1),
                     weight: f32::from_bits((word >> 32) as u32),
                 };
             }
