@@ -152,18 +152,22 @@ unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
     let mut activation = unsafe { work.activation::<T>(0, warp, lane) };
     let mut row_sums = [0f32; 2];
     while at.group < work.groups {
-        let (next, mut ahead) = (work.after(at), tile);
-        if T::AHEAD && next.group < work.groups {
-            // SAFETY: the row group exists.
-            ahead = unsafe { work.tile(next, warp, lane) };
-        }
-        let part = tile.multiply(scales, &activation, lane);
+        let next = work.after(at);
+        let part = if T::AHEAD {
+            let now = tile;
+            if next.group < work.groups {
+                // SAFETY: the row group exists.
+                tile = unsafe { work.tile(next, warp, lane) };
+            }
+            now.multiply(scales, &activation, lane)
+        } else {
+            tile.multiply(scales, &activation, lane)
+        };
         row_sums = [row_sums[0] + part[0], row_sums[1] + part[1]];
         if !T::AHEAD && next.group < work.groups {
             // SAFETY: as above.
-            ahead = unsafe { work.tile(next, warp, lane) };
+            tile = unsafe { work.tile(next, warp, lane) };
         }
-        tile = ahead;
         if work.rounds > 1 {
             // SAFETY: as above.
             activation = unsafe { work.activation::<T>(next.round, warp, lane) };

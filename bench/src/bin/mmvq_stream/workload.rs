@@ -95,7 +95,7 @@ impl Form {
 /// The types that have kernels, those that files use most first.
 pub fn types() -> Vec<TensorType> {
     let mut types = vec![TensorType::Q4_K, TensorType::Q6_K, TensorType::Q5_K, TensorType::Q8_0];
-    let rest = TensorType::all().filter(|ty| ty.is_supported() && !types.contains(ty));
+    let rest = TensorType::all().filter(|ty| matrix(*ty, 0, 256).is_ok() && !types.contains(ty));
     types.extend(rest.collect::<Vec<_>>());
     types
 }
