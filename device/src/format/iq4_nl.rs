@@ -30,7 +30,7 @@ impl Pieces for Iq4Nl {
     #[inline(always)]
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (block.half(), block.add(2).words_anywhere());
+        let (d, q) = (block.half(), block.past(2).words_anywhere());
         Piece {
             words: table::halves(q, table::IQ4_BYTES.resident()),
             scales: [[d, -table::IQ4_RAISED * d]; 4],

@@ -41,7 +41,7 @@ impl Pieces for Iq4Xs {
         let scale = low >> (4 * j) & 15 | (head >> (16 + 2 * j) & 3) << 4;
         let d = half(head & 0xffff) * (scale as f32 - 32.0);
         Piece {
-            words: table::halves(block.add(8 + 16 * j).words(), table::IQ4_BYTES.resident()),
+            words: table::halves(block.past(8 + 16 * j).words(), table::IQ4_BYTES.resident()),
             scales: [[d, -table::IQ4_RAISED * d]; 4],
         }
     }

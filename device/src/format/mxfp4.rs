@@ -33,7 +33,7 @@ impl Pieces for Mxfp4 {
     #[inline(always)]
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (power_of_two(block.byte()), block.add(1).words_anywhere());
+        let (d, q) = (power_of_two(block.byte()), block.past(1).words_anywhere());
         Piece {
             words: table::halves(q, table::FP4_BYTES.resident()),
             scales: [[d, -table::FP4_RAISED * d]; 4],

@@ -41,7 +41,7 @@ impl Pieces for Nvfp4 {
         let (first, second) = (SCALE * half((bits & 127) << 7), SCALE * half((bits & 0x7f00) >> 1));
         let scale = |d: f32| [d, -table::FP4_RAISED * d];
         Piece {
-            words: table::halves(block.add(4 + 16 * j).words(), table::FP4_BYTES.resident()),
+            words: table::halves(block.past(4 + 16 * j).words(), table::FP4_BYTES.resident()),
             scales: [scale(first), scale(first), scale(second), scale(second)],
         }
     }

@@ -35,7 +35,7 @@ pub struct Cursor {
 impl Cursor {
     /// `bytes` further.
     #[inline(always)]
-    pub fn add(self, bytes: u32) -> Self {
+    pub fn past(self, bytes: u32) -> Self {
         Self {
             memory: self.memory,
             at: self.at + bytes,
@@ -71,7 +71,7 @@ impl Cursor {
     pub fn words<const N: usize>(self) -> [u32; N] {
         let mut words = [0; N];
         unroll!(for I in 0..N {
-            words[I] = self.add(4 * I as u32).word();
+            words[I] = self.past(4 * I as u32).word();
         });
         words
     }
@@ -87,7 +87,7 @@ impl Cursor {
         let aligned: [u32; N] = start.words();
         // Where nothing is odd the word behind is not there, and not used.
         let behind = if odd == 0 { 0 } else { 4 * N as u32 };
-        let (mut words, last) = ([0; N], start.add(behind).word());
+        let (mut words, last) = ([0; N], start.past(behind).word());
         let selector = 0x3210 + 0x1111 * odd;
         unroll!(for I in 0..N {
             let next = if I + 1 < N { aligned[(I + 1) % N] } else { last };
@@ -135,7 +135,7 @@ pub trait Pieces: Format {
     #[inline(always)]
     fn block_of(row: Cursor, piece: u32) -> (Cursor, u32) {
         let pieces = Self::BLOCK / 32;
-        (row.add(piece / pieces * Self::BYTES), piece % pieces)
+        (row.past(piece / pieces * Self::BYTES), piece % pieces)
     }
 }
 

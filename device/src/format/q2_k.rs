@@ -41,16 +41,16 @@ impl Pieces for Q2K {
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, k) = Self::block_of(row, piece);
         let (half_block, quarter) = (k / 4, k % 4);
-        let scales = block.add(8 * half_block).words::<2>();
+        let scales = block.past(8 * half_block).words::<2>();
         let scales = scales.map(|word| word >> (8 * (quarter / 2)));
-        let factors = block.add(80).word();
+        let factors = block.past(80).word();
         let (d, dmin) = (half(factors & 0xffff), -half(factors >> 16));
         let scale = |run: usize| {
             let packed = scales[run / 2] >> (16 * (run % 2));
             [d * (packed & 15) as f32, dmin * (packed >> 4 & 15) as f32]
         };
         Piece {
-            words: [block.add(16 + 32 * half_block + 8 * quarter).words(); 4],
+            words: [block.past(16 + 32 * half_block + 8 * quarter).words(); 4],
             scales: [scale(0), scale(1), scale(2), scale(3)],
         }
     }

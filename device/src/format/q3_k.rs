@@ -55,13 +55,13 @@ impl Pieces for Q3K {
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, k) = Self::block_of(row, piece);
         let (half_block, quarter) = (k / 4, k % 4);
-        let low = block.add(32 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
-        let third = block.add(8 * quarter).words_anywhere::<2>();
+        let low = block.past(32 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
+        let third = block.past(8 * quarter).words_anywhere::<2>();
         let third = third.map(|word| word >> (4 * half_block));
         let word = |run: usize, i: usize| low[i] >> (2 * run) & 0x0303_0303 | (third[i] >> run & 0x0101_0101) << 2;
-        let packed = block.add(96).words_anywhere::<3>();
+        let packed = block.past(96).words_anywhere::<3>();
         let packed = packed.map(|word| word >> (8 * (quarter / 2)));
-        let d = block.add(108).half();
+        let d = block.past(108).half();
         let scale = |run: usize| {
             let low = packed[run / 2] >> (16 * (run % 2)) >> (4 * half_block) & 15;
             let high = packed[2] >> (4 * half_block) >> (16 * (run % 2) + 2 * (run / 2)) & 3;

@@ -33,7 +33,7 @@ impl Pieces for Q4_0 {
         let (block, _) = Self::block_of(row, piece);
         let d = block.half();
         Piece {
-            words: halves(block.add(2).words_anywhere()),
+            words: halves(block.past(2).words_anywhere()),
             scales: [[d, -8.0 * d]; 4],
         }
     }

@@ -32,8 +32,8 @@ impl Pieces for Q4_1 {
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
         Piece {
-            words: halves(block.add(4).words()),
-            scales: [[block.half(), block.add(2).half()]; 4],
+            words: halves(block.past(4).words()),
+            scales: [[block.half(), block.past(2).half()]; 4],
         }
     }
 }

@@ -38,7 +38,7 @@ impl Pieces for Q4K {
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, k) = Self::block_of(row, piece);
         Piece {
-            words: halves(block.add(16 + 16 * k).vector()),
+            words: halves(block.past(16 + 16 * k).vector()),
             scales: k_quant::scales(block.vector(), k / 2),
         }
     }

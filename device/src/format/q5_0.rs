@@ -32,7 +32,7 @@ impl Pieces for Q5_0 {
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
         let d = block.half();
-        let [fifth, q0, q1, q2, q3] = block.add(2).words_anywhere();
+        let [fifth, q0, q1, q2, q3] = block.past(2).words_anywhere();
         let fifth = |k: u32| half_split::fifth_bits(fifth, k);
         Piece {
             words: halves_with([q0, q1, q2, q3], [fifth(0), fifth(1), fifth(2), fifth(3)]),

@@ -31,11 +31,11 @@ impl Pieces for Q5_1 {
     #[inline(always)]
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
-        let [fifth, q0, q1, q2, q3] = block.add(4).words();
+        let [fifth, q0, q1, q2, q3] = block.past(4).words();
         let fifth = |k: u32| half_split::fifth_bits(fifth, k);
         Piece {
             words: halves_with([q0, q1, q2, q3], [fifth(0), fifth(1), fifth(2), fifth(3)]),
-            scales: [[block.half(), block.add(2).half()]; 4],
+            scales: [[block.half(), block.past(2).half()]; 4],
         }
     }
 }

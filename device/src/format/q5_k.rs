@@ -40,7 +40,7 @@ impl Pieces for Q5K {
     #[inline(always)]
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, k) = Self::block_of(row, piece);
-        let fifth = block.add(16 + 16 * (k % 2)).vector().map(|word| word >> (k & 6));
+        let fifth = block.past(16 + 16 * (k % 2)).vector().map(|word| word >> (k & 6));
         let fifth = [
             fifth.map(|word| word << 4 & 0x1010_1010),
             fifth.map(|word| word << 3 & 0x1010_1010),
@@ -48,7 +48,7 @@ impl Pieces for Q5K {
         let pair = |half: usize, i: usize| [fifth[half][i], fifth[half][i + 1]];
         Piece {
             words: halves_with(
-                block.add(48 + 16 * k).vector(),
+                block.past(48 + 16 * k).vector(),
                 [pair(0, 0), pair(0, 2), pair(1, 0), pair(1, 2)],
             ),
             scales: k_quant::scales(block.vector(), k / 2),

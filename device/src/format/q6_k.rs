@@ -46,17 +46,17 @@ impl Pieces for Q6K {
         let (half_block, quarter) = (k / 4, k % 4);
         let low = |half: u32| {
             block
-                .add(64 * half_block + 32 * half + 8 * quarter)
+                .past(64 * half_block + 32 * half + 8 * quarter)
                 .words_anywhere::<2>()
         };
         let low = [low(0), low(1)];
-        let high = block.add(128 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
+        let high = block.past(128 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
         let word = |run: usize, i: usize| {
             low[run % 2][i] >> (4 * (run / 2)) & 0x0f0f_0f0f | (high[i] >> (2 * run) & 0x0303_0303) << 4
         };
-        let scales = block.add(192 + 8 * half_block).words_anywhere::<2>();
+        let scales = block.past(192 + 8 * half_block).words_anywhere::<2>();
         let scales = scales.map(|word| word >> (8 * (quarter / 2)));
-        let d = block.add(208).half();
+        let d = block.past(208).half();
         let scale = |run: usize| {
             let d = d * f32::from((scales[run / 2] >> (16 * (run % 2))) as i8);
             [d, -32.0 * d]

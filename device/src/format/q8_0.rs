@@ -30,7 +30,7 @@ impl Pieces for Q8_0 {
     #[inline(always)]
     fn load(row: Cursor, piece: u32) -> Piece {
         let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (block.half(), block.add(2).words_anywhere::<8>());
+        let (d, q) = (block.half(), block.past(2).words_anywhere::<8>());
         // Signed bytes, raised by 128.
         let q = q.map(|q| q ^ 0x8080_8080);
         Piece {
