@@ -194,7 +194,6 @@ impl Mxfp4Tile {
 
 impl Tile for Mxfp4Tile {
     const BYTES: usize = layout::Mxfp4Tile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
@@ -244,7 +243,6 @@ impl Iq4XsTile {
 
 impl Tile for Iq4XsTile {
     const BYTES: usize = layout::Iq4XsTile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = [f32; 2];
 
     #[inline(always)]

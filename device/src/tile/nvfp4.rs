@@ -43,7 +43,6 @@ fn row(scales: u32, v: [i32; 4]) -> f32 {
 
 impl Tile for Nvfp4Tile {
     const BYTES: usize = layout::Nvfp4Tile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]

@@ -148,7 +148,6 @@ impl Q3KTile {
 
 impl Tile for Q3KTile {
     const BYTES: usize = layout::Q3KTile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = [f32; 2];
 
     #[inline(always)]
