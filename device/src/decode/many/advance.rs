@@ -39,7 +39,8 @@ pub unsafe fn many_advance(best: *const Best, count: u32, states: *mut StepState
         if id == 0 {
             let state = states.add(sequence).cast::<U32x4>();
             let U32x4([_, position, step, draws]) = global::load(state);
-            let token = if emitted == NO_TOKEN { 0 } else { emitted };
+            // Arithmetic, not a branch, into which the compiler might double the load above.
+            let token = emitted & u32::from(emitted != NO_TOKEN).wrapping_neg();
             global::store(state, U32x4([token, position + 1, step.wrapping_add(1), draws]));
             global::store(tokens.add(sequence), token);
             let slot = (step % SLOTS * MOST) as usize + sequence;
