@@ -1,5 +1,5 @@
 //! A model as the dense kernels take it: attention and gated networks in any order, every matrix in tiles of a
-//! [`Kind`](sparkinfer_device::dense::Kind).
+//! [`Kind`].
 //!
 //! Biases, norms behind operations, windows and activations are data. [`DenseModel::describe`] checks that the kernels take
 //! a model and places its weights; what does not fit is refused with the reason.
