@@ -172,13 +172,13 @@ impl Share {
 
 /// Where the chosen experts lie in shared memory.
 #[inline(always)]
-const fn choices_at(warps: u32) -> u32 {
+pub(super) const fn choices_at(warps: u32) -> u32 {
     Meeting::bytes(warps).next_multiple_of(8)
 }
 
 /// Where the stage lies.
 #[inline(always)]
-const fn stage_at(warps: u32, used: u32) -> u32 {
+pub(super) const fn stage_at(warps: u32, used: u32) -> u32 {
     (choices_at(warps) + 8 * used).next_multiple_of(16)
 }
 
@@ -213,10 +213,7 @@ pub fn down_residual(
         ));
     }
     let tiles = shape.used * (ff / 256);
-    let warps = (1..=MOST_WARPS)
-        .rev()
-        .find(|warps| tiles.is_multiple_of(*warps))
-        .unwrap_or(1);
+    let warps = super::rows::warps_for(256 * tiles, MOST_WARPS);
     let shared = stage_at(warps, shape.used) + Stage::HEAD + tiles * largest_tile([down.kind]);
     let config = cuda_std::launch::LaunchConfig::new(down.groups, 32 * warps)
         .shared(shared)

@@ -184,7 +184,7 @@ unsafe fn chosen_rows<T: Tile>(
 /// Row group `group` of gate and of up, times the warp's columns, which become the product's operand while the weights are
 /// on their way.
 #[inline(always)]
-unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings: [Meeting; 2]) {
+pub(super) unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings: [Meeting; 2]) {
     // SAFETY: the caller's: the row group exists in both matrices.
     unsafe {
         // Under way before anything waits: the assembler would move each load down to its product. Not all at once: what

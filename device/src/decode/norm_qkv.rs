@@ -38,7 +38,7 @@ pub struct QkvShape {
 
 /// The matrix and the row group in it that block `group` takes.
 #[inline(always)]
-fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
+pub(super) fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
     let [q, k, v] = shape.matrices;
     if group < q.groups {
         (q, group)

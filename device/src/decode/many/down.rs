@@ -10,6 +10,7 @@
 
 use super::Streams;
 use crate::decode::choices::{Choices, MAX_USED};
+use crate::decode::down::{choices_at, stage_at};
 use crate::decode::gateup::ExpertShape;
 use crate::decode::meeting::Meeting;
 use crate::decode::rows::{Matrix, Place, activation};
@@ -173,18 +174,6 @@ unsafe fn products<T: Tile>(
     }
 }
 
-/// Where the chosen experts lie in shared memory.
-#[inline(always)]
-const fn choices_at(warps: u32) -> u32 {
-    Meeting::bytes(warps).next_multiple_of(8)
-}
-
-/// Where the stages lie.
-#[inline(always)]
-const fn stage_at(warps: u32, used: u32) -> u32 {
-    (choices_at(warps) + 8 * used).next_multiple_of(16)
-}
-
 /// Warps of a block at most: so few that a multiprocessor has room for two blocks, one of which loads while the other one
 /// multiplies.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -218,10 +207,7 @@ pub fn down(
         return refuse(format!("down of {rows} rows; the shape says {}", shape.columns));
     }
     let tiles = shape.used * (ff / 256);
-    let warps = (1..=MOST_WARPS)
-        .rev()
-        .find(|warps| tiles.is_multiple_of(*warps))
-        .unwrap_or(1);
+    let warps = crate::decode::rows::warps_for(256 * tiles, MOST_WARPS);
     let largest = crate::decode::rows::largest_tile([down.kind]);
     let grid = [sequences, down.groups, 1];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * warps, 1, 1])

@@ -12,11 +12,10 @@
 
 use super::Streams;
 use crate::decode::choices::{Choices, MAX_USED};
-use crate::decode::columns::Columns;
-use crate::decode::gateup::{ExpertShape, GateUp};
+use crate::decode::gateup::{ExpertShape, GateUp, both};
 use crate::decode::meeting::Meeting;
 use crate::decode::residual::Squares;
-use crate::decode::rows::{Place, activation};
+use crate::decode::rows::Place;
 use crate::decode::topk;
 use crate::tile::{Q4KTile, Q6KTile, Tile};
 use cuda_std::prelude::*;
@@ -118,21 +117,6 @@ unsafe fn chosen_rows<T: Tile>(
                 global::store(h.add(row as usize), float::silu_approx(gate * scale) * (up * scale));
             }
         }
-    }
-}
-
-/// Row group `group` of gate and of up, times the warp's columns.
-#[inline(always)]
-unsafe fn both<T: Tile>(at: Place, w: &GateUp, group: u32, x: &Columns, meetings: [Meeting; 2]) {
-    // SAFETY: the caller's: the row group exists in both matrices.
-    unsafe {
-        let gate: T = at.tile(w.gate.tiles.as_ptr(), group, at.warp);
-        warp::sync();
-        let x = activation::<T>(x, at.lane);
-        let up: T = at.tile(w.up.tiles.as_ptr(), group, at.warp);
-        warp::sync();
-        meetings[0].put(gate.multiply(gate.scales(at.lane), &x, at.lane), at.warp, at.lane);
-        meetings[1].put(up.multiply(up.scales(at.lane), &x, at.lane), at.warp, at.lane);
     }
 }
 

@@ -7,23 +7,10 @@
 
 use super::Streams;
 use super::rows::{Work, squares};
-use crate::decode::norm_qkv::QkvShape;
-use crate::decode::rows::{Matrix, Place, with_tile};
+use crate::decode::norm_qkv::{QkvShape, segment};
+use crate::decode::rows::{Place, with_tile};
 use crate::tile::Tile;
 use cuda_std::prelude::*;
-
-/// The matrix and the row group in it that block `group` takes.
-#[inline(always)]
-fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
-    let [q, k, v] = shape.matrices;
-    if group < q.groups {
-        (q, group)
-    } else if group < q.groups + k.groups {
-        (k, group - q.groups)
-    } else {
-        (v, group - q.groups - k.groups)
-    }
-}
 
 /// Queries, keys and values of several sequences, with the norm before them folded in.
 ///
