@@ -1,1 +1,3 @@
-//! Benchmarks.
+//! Benchmarks: what their programs share.
+
+pub mod kernels;

@@ -5,7 +5,6 @@
 //! depths with and without programmatic dependent launch; then graphs of one kind of launch alone, and of a layer's
 //! first, first two … launches. With `--sweep` also attention shapes.
 
-mod kernels;
 mod measure;
 mod model;
 mod report;
@@ -15,6 +14,7 @@ use anyhow::Result;
 use clap::Parser;
 use model::Model;
 use serde_json::json;
+use sparkinfer_bench::kernels;
 use sparkinfer_device::decode::kv::KvFormat;
 use std::path::PathBuf;
 

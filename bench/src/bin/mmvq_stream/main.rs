@@ -15,6 +15,7 @@ use clap::Parser;
 use report::Best;
 use serde_json::{Value, json};
 use sparkinfer::cuda::Gpu;
+use sparkinfer_bench::kernels;
 use sparkinfer_gguf::types::TensorType;
 use std::path::PathBuf;
 use workload::Workload;
@@ -34,6 +35,9 @@ struct Options {
     /// Also time chains of dependent launches
     #[arg(long)]
     chain: bool,
+    /// Kernels in PTX to use instead of the program's own, made for this GPU
+    #[arg(long)]
+    ptx: Option<PathBuf>,
     /// Write the figures as JSON to this file
     #[arg(long)]
     out: Option<PathBuf>,
@@ -48,7 +52,7 @@ fn main() -> Result<()> {
             workload::DISTINCT_ROWS
         );
     }
-    let gpu = Gpu::open(None)?;
+    let gpu = kernels::open(options.ptx.as_deref())?;
     let mut results = Vec::new();
     let mut summary = Vec::new();
     for ty in wanted(&options.types)? {

@@ -5,6 +5,9 @@ use sparkinfer::cuda::{Context, Gpu, MODULES, Module, best_for, driver_version, 
 use std::path::Path;
 
 /// The first GPU, with the program's own kernels or those of a PTX file.
+///
+/// # Errors
+/// No GPU that the kernels run on, or a file that cannot be read or compiled.
 pub fn open(ptx: Option<&Path>) -> Result<Gpu> {
     let Some(path) = ptx else {
         return Ok(Gpu::open(None)?);
