@@ -67,6 +67,11 @@ impl EmbeddedPtx {
         self.capability() >= (9, 0)
     }
 
+    /// Whether its kernels have thread block clusters (Hopper and later).
+    pub fn has_clusters(&self) -> bool {
+        self.capability() >= (9, 0)
+    }
+
     /// Whether it runs on such a GPU with such a driver.
     fn runs_on(&self, capability: (u32, u32), driver: CudaVersion) -> bool {
         let special = self.arch.ends_with('a');

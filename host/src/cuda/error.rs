@@ -67,6 +67,18 @@ pub enum Error {
         /// The GPU.
         device: String,
     },
+    /// A launch asks for thread block clusters, which the loaded code does not have.
+    #[error(
+        "{kernel} asks for clusters of {blocks} blocks, and the kernels loaded are for {arch}: clusters need sm_90"
+    )]
+    NoClusters {
+        /// The kernel.
+        kernel: &'static str,
+        /// Blocks of a cluster.
+        blocks: u32,
+        /// What the loaded kernels were compiled for.
+        arch: &'static str,
+    },
     /// Device memory ran out.
     #[error("out of GPU memory: {wanted} bytes wanted, {free} of {total} free")]
     OutOfMemory {

@@ -156,6 +156,14 @@ impl Module {
         Ok(())
     }
 
+    /// Lets the kernel's launches have clusters of more blocks than every GPU allows.
+    pub(super) fn allow_large_clusters(&self, kernel: &str) -> Result<()> {
+        let function = self.entry(kernel)?.function;
+        // SAFETY: the function is this loaded module's.
+        let status = unsafe { api::cuFuncSetAttribute(function, attribute::LARGE_CLUSTERS, 1) };
+        Ok(status.check("cuFuncSetAttribute")?)
+    }
+
     pub(super) fn entry(&self, kernel: &str) -> Result<Entry> {
         self.entries
             .get(kernel)

@@ -6,7 +6,7 @@
 pub enum Arch {
     /// Ampere (A100), and what follows it: RTX 30, RTX 40.
     Sm80,
-    /// Hopper (H100, H200), and what follows it; has programmatic dependent launch and bulk copies.
+    /// Hopper (H100, H200), and what follows it; has programmatic dependent launch, bulk copies and clusters.
     Sm90,
     /// Blackwell, RTX 50 series only, with its FP4 conversions and matrix instructions.
     Sm120a,
@@ -52,8 +52,8 @@ impl Arch {
     pub fn ptx_version(self) -> u32 {
         match self {
             Self::Sm80 => 78,
-            // Bulk copies and `mbarrier.arrive.expect_tx`.
-            Self::Sm90 => 80,
+            // `st.async`.
+            Self::Sm90 => 81,
             Self::Sm120a => 87,
             Self::Sm121a => 88,
         }

@@ -131,7 +131,7 @@ mod tests {
         };
         let table = table_of(&[ptx], folder.path()).expect("the folder is writable");
         assert!(
-            table.contains("arch: \"sm_90\", ptx_version: 80, bytes: 1300"),
+            table.contains("arch: \"sm_90\", ptx_version: 81, bytes: 1300"),
             "{table}"
         );
         assert!(table.contains("Ok(\"rustc \\\"x\\\"\")"), "{table}");

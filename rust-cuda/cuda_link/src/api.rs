@@ -44,6 +44,16 @@ impl LaunchAttribute {
         padding: 0,
         value: [1, 0, 0, 0, 0, 0, 0, 0],
     };
+
+    /// Clusters of `blocks` blocks along x: `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`, whose value is three 32-bit numbers.
+    pub const fn cluster(blocks: u32) -> Self {
+        Self {
+            id: 4,
+            padding: 0,
+            // x and y share the first word.
+            value: [(1 << 32) | blocks as u64, 1, 0, 0, 0, 0, 0, 0],
+        }
+    }
 }
 
 /// A launch's shape and attributes (`CUlaunchConfig`).
@@ -109,6 +119,8 @@ pub mod function_attribute {
     pub const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
     /// Percent of the memory that shared memory and L1 divide that shared memory should get; settable.
     pub const SHARED_CARVEOUT: c_int = 9;
+    /// Whether clusters may have more than the 8 blocks that work on every GPU; settable.
+    pub const LARGE_CLUSTERS: c_int = 14;
 }
 
 #[allow(
@@ -186,6 +198,11 @@ unsafe extern "C" {
         block_size: c_int,
         shared_bytes: usize,
     ) -> Status;
+    pub fn cuOccupancyMaxActiveClusters(
+        clusters: *mut c_int,
+        function: Function,
+        config: *const LaunchConfig,
+    ) -> Status;
 }
 
 #[cfg(test)]
@@ -200,5 +217,15 @@ mod tests {
         assert_eq!(size_of::<LaunchConfig>(), 56);
         assert_eq!(std::mem::offset_of!(LaunchConfig, stream), 32);
         assert_eq!(std::mem::offset_of!(LaunchConfig, attributes), 40);
+    }
+
+    #[test]
+    fn a_cluster_is_three_numbers_of_32_bits() {
+        let bytes: Vec<u8> = LaunchAttribute::cluster(16)
+            .value
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        assert_eq!(bytes[..12], [16, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
     }
 }

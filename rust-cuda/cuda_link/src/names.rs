@@ -368,6 +368,7 @@ macro_rules! with_driver_symbols {
             cuLibraryLoadData
             cuLibraryUnload
             cuModuleGetLoadingMode
+            cuOccupancyMaxActiveClusters
         }
     };
 }

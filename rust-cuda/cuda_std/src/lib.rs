@@ -17,6 +17,7 @@
 //! | [`dot`] | `dp4a` |
 //! | [`mma`] | tensor cores: `mma.sync`, `ldmatrix` |
 //! | [`copy`], [`mbarrier`] | asynchronous copies to shared memory |
+//! | [`cluster`] | thread block clusters: barriers and shared memory across blocks |
 //! | [`pdl`] | programmatic dependent launch |
 //! | [`clock`] | clocks |
 //! | [`launch`] | launches as data (host) |
@@ -40,6 +41,7 @@ pub mod arch;
 pub mod atomic;
 pub mod barrier;
 pub mod clock;
+pub mod cluster;
 pub mod copy;
 pub mod dot;
 pub mod float;
@@ -67,14 +69,14 @@ pub mod launch;
 pub mod selftest;
 
 pub use cuda_std_macros::kernel;
-pub use memory::{F32x2, F32x4, U32x2, U32x4, Word};
+pub use memory::{AsyncWord, F32x2, F32x4, U32x2, U32x4, Word};
 pub use pointer::DevicePtr;
 
 /// What a kernel's file needs: `use cuda_std::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        DevicePtr, F32x2, F32x4, U32x2, U32x4, Word, arch, atomic, barrier, copy, dot, float, global, half2, kernel,
-        mbarrier, mma, pdl, shared, shared::Shared, thread, trig, unroll, warp,
+        DevicePtr, F32x2, F32x4, U32x2, U32x4, Word, arch, atomic, barrier, cluster, copy, dot, float, global, half2,
+        kernel, mbarrier, mma, pdl, shared, shared::Shared, thread, trig, unroll, warp,
     };
 }
 

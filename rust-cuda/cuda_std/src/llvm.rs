@@ -66,6 +66,11 @@ unsafe extern "unadjusted" {
     #[link_name = "llvm.nvvm.barrier.cta.red.or.aligned.all"]
     pub fn barrier_or(id: i32, predicate: bool) -> bool;
 
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
+    pub fn cluster_arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
+    pub fn cluster_wait();
+
     #[link_name = "llvm.nvvm.griddepcontrol.wait"]
     pub fn griddepcontrol_wait();
     #[link_name = "llvm.nvvm.griddepcontrol.launch.dependents"]

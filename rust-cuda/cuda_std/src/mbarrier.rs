@@ -90,6 +90,69 @@ impl Barrier {
     }
 }
 
+impl Barrier {
+    /// `mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64`: [`Self::try_wait`] that also makes visible what other
+    /// blocks of the cluster did before they signalled. Traps before sm_90.
+    #[inline(always)]
+    #[must_use]
+    #[track_caller]
+    pub fn try_wait_cluster(self, parity: u32) -> bool {
+        on! { ptx {
+            if !crate::arch::HAS_CLUSTERS {
+                crate::arch::trap()
+            }
+            let done: u32;
+            // SAFETY: reads the barrier object.
+            unsafe { core::arch::asm!("{{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack)) };
+            done != 0
+        } emu { crate::emu::mbarrier_test_cluster(self.0, parity) } }
+    }
+
+    /// Waits until the phase of this parity has ended, as [`Self::try_wait_cluster`] does.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_cluster(self, parity: u32) {
+        while !self.try_wait_cluster(parity) {}
+    }
+
+    /// `mapa.shared::cluster.u32`: the barrier at the same place in block `rank` of the cluster. It must be initialised,
+    /// and a cluster barrier lie between that and its first use from here.
+    #[inline(always)]
+    #[must_use]
+    #[track_caller]
+    pub fn in_block(self, rank: u32) -> RemoteBarrier {
+        RemoteBarrier(crate::cluster::map(self.0, rank))
+    }
+}
+
+/// A barrier object in a block of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteBarrier(u32);
+
+impl RemoteBarrier {
+    /// Its address in the cluster's shared memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn address(self) -> u32 {
+        self.0
+    }
+
+    /// `mbarrier.arrive.release.cluster.shared::cluster.b64`: one arrival; what the thread did before, in any block's
+    /// shared memory, is visible to those who wait with [`Barrier::wait_cluster`]. Traps before sm_90.
+    #[inline(always)]
+    #[track_caller]
+    pub fn arrive(self) {
+        on! { ptx {
+            if crate::arch::HAS_CLUSTERS {
+                // SAFETY: changes the barrier object only.
+                unsafe { core::arch::asm!("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [{a}];", a = in(reg32) self.0, options(nostack)) }
+            } else {
+                crate::arch::trap()
+            }
+        } emu { crate::emu::mbarrier_arrive_remote(self.0) } }
+    }
+}
+
 /// Makes initialised barriers visible to bulk copies: `fence.mbarrier_init.release.cluster` and
 /// `fence.proxy.async.shared::cta`; nothing before sm_90.
 #[inline(always)]

@@ -56,6 +56,19 @@ pub unsafe trait Word: Pod + sealed::Sealed {
     /// Stores to shared memory.
     #[doc(hidden)]
     fn write_shared(address: u32, value: Self);
+    /// Loads from the cluster's shared memory.
+    #[doc(hidden)]
+    fn read_remote(address: u32) -> Self;
+    /// Stores to the cluster's shared memory.
+    #[doc(hidden)]
+    fn write_remote(address: u32, value: Self);
+}
+
+/// A value that `st.async` moves: 4, 8 or 16 bytes.
+pub trait AsyncWord: Word {
+    /// Stores to the cluster's shared memory and signals the barrier there.
+    #[doc(hidden)]
+    fn write_async(address: u32, value: Self, barrier: u32);
 }
 
 mod sealed {
@@ -131,10 +144,27 @@ mod instruction {
             core::arch::asm!(concat!($op, ".v4.b32 [{p}], {{{x}, {y}, {z}, {w}}}, {c};"), x = in(reg32) v[0], y = in(reg32) v[1], z = in(reg32) v[2], w = in(reg32) v[3], p = in($class) $p, c = in(reg64) $policy, options(nostack))
         }};
     }
-    pub(super) use {load, store};
+
+    /// `store_async!(shape, instruction, address, bits, barrier)`, for the shapes that `st.async` has.
+    macro_rules! store_async {
+        (b32, $op:literal, $p:expr, $v:expr, $m:expr) => {{ let v: u32 = $v; store_async!(@one $op, ".b32", reg32, v, $p, $m) }};
+        (b64, $op:literal, $p:expr, $v:expr, $m:expr) => {{ let v: u64 = $v; store_async!(@one $op, ".b64", reg64, v, $p, $m) }};
+        (@one $op:literal, $suffix:literal, $in:ident, $v:expr, $p:expr, $m:expr) => {
+            core::arch::asm!(concat!($op, $suffix, " [{p}], {v}, [{m}];"), v = in($in) $v, p = in(reg32) $p, m = in(reg32) $m, options(nostack))
+        };
+        (v2, $op:literal, $p:expr, $v:expr, $m:expr) => {{
+            let v: [u32; 2] = $v;
+            core::arch::asm!(concat!($op, ".v2.b32 [{p}], {{{x}, {y}}}, [{m}];"), x = in(reg32) v[0], y = in(reg32) v[1], p = in(reg32) $p, m = in(reg32) $m, options(nostack))
+        }};
+        (v4, $op:literal, $p:expr, $v:expr, $m:expr) => {{
+            let v: [u32; 4] = $v;
+            core::arch::asm!(concat!($op, ".v4.b32 [{p}], {{{x}, {y}, {z}, {w}}}, [{m}];"), x = in(reg32) v[0], y = in(reg32) v[1], z = in(reg32) v[2], w = in(reg32) v[3], p = in(reg32) $p, m = in(reg32) $m, options(nostack))
+        }};
+    }
+    pub(super) use {load, store, store_async};
 }
 #[cfg(target_arch = "nvptx64")]
-use instruction::{load, store};
+use instruction::{load, store, store_async};
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! word {
@@ -190,6 +220,16 @@ macro_rules! word {
                 // SAFETY: as above.
                 unsafe { store!($shape, "st.shared", reg32 address, bytemuck::must_cast(value)) }
             }
+            #[inline(always)]
+            fn read_remote(address: u32) -> Self {
+                // SAFETY: as above, for the cluster.
+                unsafe { bytemuck::must_cast(load!($shape, "ld.shared::cluster", reg32 address)) }
+            }
+            #[inline(always)]
+            fn write_remote(address: u32, value: Self) {
+                // SAFETY: as above, for the cluster.
+                unsafe { store!($shape, "st.shared::cluster", reg32 address, bytemuck::must_cast(value)) }
+            }
         }
     };
 }
@@ -228,6 +268,14 @@ macro_rules! word {
             fn write_shared(address: u32, value: Self) {
                 crate::emu::shared_write(address, value)
             }
+            #[track_caller]
+            fn read_remote(address: u32) -> Self {
+                crate::emu::remote_read(address)
+            }
+            #[track_caller]
+            fn write_remote(address: u32, value: Self) {
+                crate::emu::remote_write(address, value)
+            }
         }
     };
 }
@@ -247,3 +295,29 @@ word!(U32x2, v2);
 word!(F32x2, v2);
 word!(U32x4, v4);
 word!(F32x4, v4);
+
+macro_rules! async_words {
+    ($($ty:ty, $shape:ident;)*) => {$(
+        impl AsyncWord for $ty {
+            #[inline(always)]
+            #[track_caller]
+            fn write_async(address: u32, value: Self, barrier: u32) {
+                on! { ptx {
+                    // SAFETY: the cluster's shared memory holds no Rust object; an address outside faults.
+                    unsafe { store_async!($shape, "st.async.shared::cluster.mbarrier::complete_tx::bytes", address, bytemuck::must_cast(value), barrier) }
+                } emu { crate::emu::remote_write_async(address, value, barrier) } }
+            }
+        }
+    )*};
+}
+async_words! {
+    u32, b32;
+    i32, b32;
+    f32, b32;
+    u64, b64;
+    i64, b64;
+    U32x2, v2;
+    F32x2, v2;
+    U32x4, v4;
+    F32x4, v4;
+}

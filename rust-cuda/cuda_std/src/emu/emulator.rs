@@ -64,6 +64,10 @@ impl Launcher for Emulator {
 
     fn launch(&self, launch: &PreparedLaunch) -> Result<(), Fault> {
         launch.check()?;
+        if launch.config().cluster > 1 {
+            let detail = "the emulator runs blocks one after the other, and no clusters".to_owned();
+            return Err(fault_of(launch, FaultKind::Launch, detail));
+        }
         trap::install();
         let arguments = launch.arguments().pointers();
         let [x, y, _] = launch.config().grid;

@@ -25,6 +25,7 @@ mod asynchronous;
 mod block;
 mod buffer;
 mod clocks;
+mod cluster;
 mod collective;
 mod context;
 mod emulator;
@@ -43,6 +44,10 @@ pub(crate) use asynchronous::{
     copy_async, copy_bulk, copy_commit, copy_wait, mbarrier_arrive, mbarrier_init, mbarrier_test,
 };
 pub(crate) use block::{block_barrier, block_barrier_arrive};
+pub(crate) use cluster::{
+    cluster_arrive, cluster_map, cluster_rank, cluster_size, cluster_wait, mbarrier_arrive_remote,
+    mbarrier_test_cluster, remote_read, remote_write, remote_write_async,
+};
 pub(crate) use collective::{Collective, Reduce, Shuffle, collective, collective_all};
 pub(crate) use context::{live_lanes, pdl_leave, pdl_wait, place, tick};
 pub(crate) use matrix::load_matrices;

@@ -7,7 +7,10 @@ pub const MAX_THREADS: u32 = 1024;
 /// Dynamic shared memory that a block can have on the GPU that has most (sm_90, sm_100), in bytes.
 pub const MAX_SHARED_BYTES: u32 = 227 * 1024;
 
-/// Grid, block, dynamic shared memory, and whether the launch may start before the one before it has ended.
+/// Blocks of a cluster, at most: 8 on every GPU that has clusters, 16 on those that allow it (sm_90).
+pub const MAX_CLUSTER: u32 = 16;
+
+/// Grid, block, dynamic shared memory, clusters, and whether the launch may start before the one before it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
     /// Blocks, as x, y, z.
@@ -19,6 +22,8 @@ pub struct LaunchConfig {
     /// Programmatic dependent launch: the blocks may start when the launch before it calls
     /// `pdl::launch_dependents()`; allowed for kernels that call `pdl::wait()`.
     pub pdl: bool,
+    /// Blocks of a cluster ([`crate::cluster`]), which follow one another along x; 1 for none.
+    pub cluster: u32,
 }
 
 impl LaunchConfig {
@@ -36,6 +41,7 @@ impl LaunchConfig {
             block,
             shared_bytes: 0,
             pdl: false,
+            cluster: 1,
         }
     }
 
@@ -50,6 +56,14 @@ impl LaunchConfig {
     #[must_use]
     pub const fn pdl(mut self, pdl: bool) -> Self {
         self.pdl = pdl;
+        self
+    }
+
+    /// With clusters of `blocks` blocks along x (1: none): at most [`MAX_CLUSTER`], of which the grid's x is a multiple.
+    /// Needs sm_90.
+    #[must_use]
+    pub const fn cluster(mut self, blocks: u32) -> Self {
+        self.cluster = blocks;
         self
     }
 
@@ -93,6 +107,12 @@ impl LaunchConfig {
         if self.pdl && !kernel.pdl {
             return fail("only a kernel that calls pdl::wait() may be launched with PDL");
         }
+        if self.cluster == 0 || self.cluster > MAX_CLUSTER || !self.grid[0].is_multiple_of(self.cluster) {
+            return fail("a cluster has 1 to 16 blocks, and the grid a multiple of that along x");
+        }
+        if self.cluster > 1 && !self.threads().is_multiple_of(32) {
+            return fail("the blocks of a cluster have whole warps");
+        }
         Ok(())
     }
 }
@@ -115,10 +135,11 @@ impl core::fmt::Display for LaunchError {
             block,
             shared_bytes,
             pdl,
+            cluster,
         } = self.config;
         write!(
             f,
-            "{}: {} (grid {grid:?}, block {block:?}, {shared_bytes} bytes shared, PDL {pdl})",
+            "{}: {} (grid {grid:?}, block {block:?}, {shared_bytes} bytes shared, PDL {pdl}, clusters of {cluster})",
             self.kernel, self.rule
         )
     }
@@ -146,6 +167,19 @@ mod tests {
     fn shapes_outside_the_rules_are_refused() {
         assert_eq!(rule(LaunchConfig::new(4, 256).shared(1024), false), None);
         assert_eq!(rule(LaunchConfig::new(4, 256).pdl(true), true), None);
+        assert_eq!(rule(LaunchConfig::new(32, 256).cluster(16), false), None);
+        for refused in [
+            LaunchConfig::new(32, 256).cluster(0),
+            LaunchConfig::new(34, 256).cluster(17),
+            LaunchConfig::new(12, 256).cluster(8),
+        ] {
+            assert!(rule(refused, false).unwrap().contains("1 to 16"));
+        }
+        assert!(
+            rule(LaunchConfig::new(8, 48).cluster(8), false)
+                .unwrap()
+                .contains("whole warps")
+        );
         assert!(rule(LaunchConfig::new(0, 256), false).unwrap().contains("empty"));
         assert!(rule(LaunchConfig::new(1, 1025), false).unwrap().contains("1024"));
         assert!(

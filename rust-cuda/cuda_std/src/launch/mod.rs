@@ -8,7 +8,7 @@ mod config;
 
 pub use crate::pointer::DevicePtr;
 pub use arguments::Arguments;
-pub use config::{LaunchConfig, LaunchError, MAX_SHARED_BYTES, MAX_THREADS};
+pub use config::{LaunchConfig, LaunchError, MAX_CLUSTER, MAX_SHARED_BYTES, MAX_THREADS};
 
 use core::ffi::c_void;
 
