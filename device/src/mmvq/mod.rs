@@ -5,7 +5,9 @@
 //! no row groups of 16 and is the yardstick that the tensor form has to beat.
 
 pub mod dp4a;
+mod supply;
 pub mod tensor;
+mod work;
 
 /// `y[r] = Σ w[r][c]·x[c]` in f64: the reference of every kernel here, over the weights and activations that the
 /// quantised forms stand for.

@@ -9,95 +9,25 @@
 //! 2.25 bytes a column of x from L2 once if a warp has one tile of a row, else once a row group.
 //!
 //! **Shape of work**: a warp takes one tile, a block of up to eight warps the tiles of one row group (2,048 columns),
-//! longer rows go round again; blocks stride over the row groups. The next tile's loads are issued before the sums of
-//! the last one meet in shared memory ([`Tile::AHEAD`]: before it is multiplied), the first tile's before the wait for the launch that writes x, and dependents are
+//! longer rows go round again; blocks stride over the row groups. The next tile is on its way before the sums of the last
+//! one meet in shared memory, and before it is multiplied where products take long ([`supply`](super::supply)). The
+//! first tiles are sent for before the wait for the launch that writes x, and dependents are
 //! released as soon as they are. Wins over the dp4a form because eight products of the tensor unit replace some two
 //! hundred dp4a a warp: the arithmetic leaves the critical path.
 //!
 //! **Launch**: [`launch`](fn@launch), [`launch_with`]; columns a multiple of the type's block; PDL allowed. y must not be read by launches before this one
 //! that have not ended.
 
+use super::supply::{Direct, Ring, Supply};
+use super::work::Work;
 use crate::gemv::{Extra, rank_stride};
-use crate::layout::activation::Wide;
 use crate::tile::{
-    Activation, Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile,
-    Q5_1Tile, Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
+    Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile, Q5_1Tile,
+    Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
 };
 use cuda_std::prelude::*;
 #[cfg(not(target_arch = "nvptx64"))]
 use sparkinfer_gguf::types::TensorType;
-
-/// Where a warp stands: a row group, and which of its tiles.
-#[derive(Clone, Copy)]
-struct Place {
-    group: u32,
-    round: u32,
-}
-
-/// What all warps of the launch share.
-#[derive(Clone, Copy)]
-struct Work {
-    weights: *const u8,
-    x: *const u8,
-    groups: u32,
-    blocks: u32,
-    warps: u32,
-    /// Tiles of a row that each warp takes.
-    rounds: u32,
-}
-
-impl Work {
-    /// The column block of this warp in `round`; past the row's end where `blocks` is no multiple of the warps.
-    #[inline(always)]
-    fn block(&self, round: u32, warp: u32) -> u32 {
-        round * self.warps + warp
-    }
-
-    /// The warp's tile, or zero weights past the row's end.
-    #[inline(always)]
-    unsafe fn tile<T: Tile>(&self, at: Place, warp: u32, lane: u32) -> T {
-        let b = self.block(at.round, warp);
-        if b < self.blocks {
-            // SAFETY: the group and the block exist.
-            unsafe {
-                T::load(
-                    self.weights
-                        .add((at.group as usize * self.blocks as usize + b as usize) * T::BYTES),
-                    lane,
-                )
-            }
-        } else {
-            T::zero()
-        }
-    }
-
-    /// The activations that belong to it; past the row's end the last ones, which meet zero weights.
-    #[inline(always)]
-    unsafe fn activation<T: Tile>(&self, round: u32, warp: u32, lane: u32) -> Activation {
-        let b = self.block(round, warp).min(self.blocks - 1);
-        // SAFETY: the record exists.
-        T::prepare(
-            unsafe { Activation::load(self.x.add(b as usize * Wide::BYTES), lane) },
-            lane,
-        )
-    }
-
-    /// The next tile of the row group, or the first of this block's next one.
-    #[inline(always)]
-    fn after(&self, at: Place) -> Place {
-        if at.round + 1 < self.rounds {
-            Place {
-                group: at.group,
-                round: at.round + 1,
-            }
-        } else {
-            Place {
-                group: at.group + thread::grid_dim_x(),
-                round: 0,
-            }
-        }
-    }
-}
 
 /// What a launch computes: matrix, vector, results; rows, tiles of a row, and how many of them a warp takes.
 #[repr(C)]
@@ -113,67 +43,64 @@ pub struct Product {
 }
 
 #[inline(always)]
-unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
+unsafe fn multiply<T: Tile, S: Supply<T>>(product: Product, extra: Extra) {
     let (id, warps) = (thread::thread_idx_x(), thread::block_dim_x() / 32);
-    let (warp, lane) = (id / 32, id % 32);
-    let mut work = Work {
-        weights: product.weights.as_ptr(),
-        x: product.x.as_ptr(),
-        groups: product.rows.div_ceil(16),
-        blocks: product.blocks,
-        warps,
-        rounds: product.rounds,
-    };
-    let mut at = Place {
-        group: thread::block_idx_x(),
-        round: 0,
-    };
+    let warp = id / 32;
     if !extra.ids.is_null() {
         // The launch before chooses the matrix.
         pdl::wait();
     }
     let rank = thread::block_idx_y() as usize;
-    // SAFETY: the launch's contract: every rank has an expert, an x and results; there are no more blocks than row
-    // groups, so the first tile exists.
-    let (y, factor, mut tile): (_, _, T) = unsafe {
+    // SAFETY: the launch's contract: every rank has an expert, an x and results.
+    let (weights, x, y, factor) = unsafe {
         let expert = extra.expert(rank);
-        work.weights = work.weights.add(expert * extra.expert_bytes as usize);
-        work.x = work.x.add(rank * extra.x_stride as usize);
-        let y = product.y.as_mut_ptr().add(rank * rank_stride(product.rows) as usize);
-        (y, extra.factor(expert), work.tile(at, warp, lane))
+        (
+            product.weights.as_ptr().add(expert * extra.expert_bytes as usize),
+            product.x.as_ptr().add(rank * extra.x_stride as usize),
+            product.y.as_mut_ptr().add(rank * rank_stride(product.rows) as usize),
+            extra.factor(expert),
+        )
     };
+    let step = warps as usize * T::BYTES;
+    let group_bytes = product.blocks as usize * T::BYTES;
+    let work = Work {
+        x,
+        groups: product.rows.div_ceil(16),
+        blocks: product.blocks,
+        rounds: product.rounds,
+        warps,
+        warp,
+        lane: id % 32,
+        step,
+        stride: thread::grid_dim_x() as usize * group_bytes - (product.rounds - 1) as usize * step,
+    };
+    let mut at = work.first::<T>(weights);
+    // SAFETY: there are no more blocks than row groups, so the first tile exists; each warp has its own shared memory.
+    let mut supply = unsafe { S::start(&work, at, 2 * RowSums::BYTES + warp * S::BYTES) };
     pdl::launch_dependents();
     let mut sums = [RowSums::at(0), RowSums::at(RowSums::BYTES)];
     sums[0].clear_absent(warps, id);
     sums[1].clear_absent(warps, id);
     pdl::wait();
-    let mut scales = tile.scales(lane);
     // SAFETY: the launch before this one has written x.
-    let mut activation = unsafe { work.activation::<T>(0, warp, lane) };
+    let mut activation = unsafe { work.activation::<T>(0) };
     let mut row_sums = [0f32; 2];
-    while at.group < work.groups {
+    while work.has(at) {
         let next = work.after(at);
-        let part = if T::AHEAD {
-            let now = tile;
-            if next.group < work.groups {
-                // SAFETY: the row group exists.
-                tile = unsafe { work.tile(next, warp, lane) };
-            }
-            now.multiply(scales, &activation, lane)
-        } else {
-            tile.multiply(scales, &activation, lane)
+        // SAFETY: one place after another.
+        let part = unsafe {
+            let tile = supply.take(&work, at);
+            let part = tile.multiply(tile.scales(work.lane), &activation, work.lane);
+            supply.taken(&work, next);
+            part
         };
         row_sums = [row_sums[0] + part[0], row_sums[1] + part[1]];
-        if !T::AHEAD && next.group < work.groups {
-            // SAFETY: as above.
-            tile = unsafe { work.tile(next, warp, lane) };
-        }
         if work.rounds > 1 {
             // SAFETY: as above.
-            activation = unsafe { work.activation::<T>(next.round, warp, lane) };
+            activation = unsafe { work.activation::<T>(next.round) };
         }
         if next.round == 0 {
-            sums[0].put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, lane);
+            sums[0].put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, work.lane);
             thread::sync_threads();
             let row = at.group * 16 + id;
             if id < 16 && row < product.rows {
@@ -184,32 +111,29 @@ unsafe fn multiply<T: Tile>(product: Product, extra: Extra) {
             sums = [sums[1], sums[0]];
             row_sums = [0.0; 2];
         }
-        if next.group < work.groups {
-            scales = tile.scales(lane);
-        }
         at = next;
     }
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $tile:ty, $ty:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $supply:ty, $tile:ty, $ty:ident;)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
             /// The launch is one of [`launch_with`]: the pointers cover what the shape and `extra` say.
-            #[kernel(pdl)]
+            #[kernel(pdl, registers = 64)]
             pub unsafe fn $name(product: Product, extra: Extra) {
                 // SAFETY: the launch's contract.
-                unsafe { multiply::<$tile>(product, extra) }
+                unsafe { multiply::<$tile, $supply>(product, extra) }
             }
         )*
 
-        /// The launch of a type's kernel.
+        /// The launch of a type's kernel, and the shared memory of each of its warps.
         #[cfg(not(target_arch = "nvptx64"))]
-        fn prepare_of(ty: TensorType) -> Option<host::Prepare> {
+        fn prepare_of(ty: TensorType) -> Option<(host::Prepare, u32)> {
             match ty {
-                $(TensorType::$ty => Some($name::prepare),)*
+                $(TensorType::$ty => Some(($name::prepare, <$supply as Supply<$tile>>::BYTES)),)*
                 _ => None,
             }
         }
@@ -218,33 +142,33 @@ macro_rules! kernels {
 
 kernels! {
     /// Matrix × vector, Q4_K tiles × 16-bit activations, on tensor cores.
-    mmvq_q4k_tensor = Q4KTile, Q4_K;
+    mmvq_q4k_tensor = Direct<Q4KTile>, Q4KTile, Q4_K;
     /// Matrix × vector, Q5_K tiles × 16-bit activations, on tensor cores.
-    mmvq_q5k_tensor = Q5KTile, Q5_K;
+    mmvq_q5k_tensor = Direct<Q5KTile>, Q5KTile, Q5_K;
     /// Matrix × vector, Q6_K tiles × 16-bit activations, on tensor cores.
-    mmvq_q6k_tensor = Q6KTile, Q6_K;
+    mmvq_q6k_tensor = Direct<Q6KTile>, Q6KTile, Q6_K;
     /// Matrix × vector, Q4_0 tiles × 16-bit activations, on tensor cores.
-    mmvq_q4_0_tensor = Q4_0Tile, Q4_0;
+    mmvq_q4_0_tensor = Direct<Q4_0Tile>, Q4_0Tile, Q4_0;
     /// Matrix × vector, Q4_1 tiles × 16-bit activations, on tensor cores.
-    mmvq_q4_1_tensor = Q4_1Tile, Q4_1;
+    mmvq_q4_1_tensor = Direct<Q4_1Tile>, Q4_1Tile, Q4_1;
     /// Matrix × vector, Q5_0 tiles × 16-bit activations, on tensor cores.
-    mmvq_q5_0_tensor = Q5_0Tile, Q5_0;
+    mmvq_q5_0_tensor = Direct<Q5_0Tile>, Q5_0Tile, Q5_0;
     /// Matrix × vector, Q5_1 tiles × 16-bit activations, on tensor cores.
-    mmvq_q5_1_tensor = Q5_1Tile, Q5_1;
+    mmvq_q5_1_tensor = Direct<Q5_1Tile>, Q5_1Tile, Q5_1;
     /// Matrix × vector, Q8_0 tiles × 16-bit activations, on tensor cores.
-    mmvq_q8_0_tensor = Q8_0Tile, Q8_0;
+    mmvq_q8_0_tensor = Direct<Q8_0Tile>, Q8_0Tile, Q8_0;
     /// Matrix × vector, Q2_K tiles × 16-bit activations, on tensor cores.
-    mmvq_q2k_tensor = Q2KTile, Q2_K;
+    mmvq_q2k_tensor = Ring, Q2KTile, Q2_K;
     /// Matrix × vector, Q3_K tiles × 16-bit activations, on tensor cores.
-    mmvq_q3k_tensor = Q3KTile, Q3_K;
+    mmvq_q3k_tensor = Ring, Q3KTile, Q3_K;
     /// Matrix × vector, IQ4_NL tiles × 16-bit activations, on tensor cores.
-    mmvq_iq4_nl_tensor = Iq4NlTile, IQ4_NL;
+    mmvq_iq4_nl_tensor = Ring, Iq4NlTile, IQ4_NL;
     /// Matrix × vector, IQ4_XS tiles × 16-bit activations, on tensor cores.
-    mmvq_iq4_xs_tensor = Iq4XsTile, IQ4_XS;
+    mmvq_iq4_xs_tensor = Ring, Iq4XsTile, IQ4_XS;
     /// Matrix × vector, MXFP4 tiles × 16-bit activations, on tensor cores.
-    mmvq_mxfp4_tensor = Mxfp4Tile, MXFP4;
+    mmvq_mxfp4_tensor = Ring, Mxfp4Tile, MXFP4;
     /// Matrix × vector, NVFP4 tiles × 16-bit activations, on tensor cores.
-    mmvq_nvfp4_tensor = Nvfp4Tile, NVFP4;
+    mmvq_nvfp4_tensor = Ring, Nvfp4Tile, NVFP4;
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -288,13 +212,14 @@ mod host {
     ) -> Result<PreparedLaunch, ShapeError> {
         let refuse = |rule| ShapeError::new(KERNEL, rule);
         let kernel = prepare_of(ty);
-        let prepare = kernel.ok_or_else(|| refuse(format!("weights of type {ty}, which has no tiles")))?;
+        let (prepare, warp_bytes) =
+            kernel.ok_or_else(|| refuse(format!("weights of type {ty}, which has no tiles")))?;
         extra.check_ranks(KERNEL, ranks, 16)?;
         let rows = count(KERNEL, "rows", shape.rows)?;
         let tiles = multiple(KERNEL, shape.columns, ty.block_len())?.div_ceil(256);
         let grid = rows.div_ceil(16).min(max_blocks.max(1));
         let config = LaunchConfig::shaped([grid, ranks, 1], [32 * warps(tiles), 1, 1])
-            .shared(2 * RowSums::BYTES)
+            .shared(2 * RowSums::BYTES + warps(tiles) * warp_bytes)
             .pdl(true);
         let product = Product {
             weights: o.weights,

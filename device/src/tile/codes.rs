@@ -133,7 +133,6 @@ pub struct Iq4NlTile {
 
 impl Tile for Iq4NlTile {
     const BYTES: usize = layout::Iq4NlTile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]

@@ -45,9 +45,6 @@ pub use two_bit::{Q2KTile, Q3KTile};
 pub trait Tile: Copy {
     /// Bytes of a tile in memory.
     const BYTES: usize;
-    /// Whether a warp should have its next tile on the way while it multiplies one: for types whose products take as long
-    /// as their bytes, and that have the registers.
-    const AHEAD: bool = false;
     /// The block scales of the lane's two rows.
     type Scales: Copy;
 

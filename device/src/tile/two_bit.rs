@@ -68,7 +68,6 @@ impl Q2KTile {
 
 impl Tile for Q2KTile {
     const BYTES: usize = layout::Q2KTile::TILE_BYTES;
-    const AHEAD: bool = true;
     type Scales = ();
 
     #[inline(always)]
