@@ -3,8 +3,9 @@
 //! A launch with [`cluster(n)`](crate::launch::LaunchConfig::cluster) runs each `n` blocks that follow one another along
 //! x as one cluster; without it every block is a cluster of its own. Three rules, all of which the emulator checks:
 //!
-//! - Shared memory of another block may be touched once that block is known to run, and while it does: a [`sync`] (or
-//!   [`arrive`] and [`wait`]) before the first remote access, and one behind the last before any block ends.
+//! - Shared memory of another block may be touched once that block is known to run, and while it does: a cluster barrier
+//!   before the first remote access, and one behind the last before any block ends. Where all of them are
+//!   [`Remote::store_async`], a block may end when it has waited for what it expects.
 //! - What one block writes into another's shared memory is read there after a cluster barrier, or after an mbarrier
 //!   that the writer signals and the reader waits for with [`Barrier::wait_cluster`](crate::mbarrier::Barrier::wait_cluster).
 //! - Every thread of every block comes to a cluster barrier. (The hardware lets threads that have ended off; a kernel
@@ -66,7 +67,23 @@ pub fn arrive() {
         } else {
             crate::arch::trap()
         }
-    } emu { crate::emu::cluster_arrive() } }
+    } emu { crate::emu::cluster_arrive(true) } }
+}
+
+/// `barrier.cluster.arrive.relaxed.aligned`: [`arrive`] that makes nothing visible but mbarriers behind
+/// [`fence_init`](crate::mbarrier::fence_init). For the barrier before the first remote access, where there is nothing
+/// else to see: the release of [`arrive`] waits for all that the thread has under way.
+#[inline(always)]
+#[track_caller]
+pub fn arrive_relaxed() {
+    on! { ptx {
+        if crate::arch::HAS_CLUSTERS {
+            // SAFETY: a barrier; convergence is the caller's contract.
+            unsafe { crate::llvm::cluster_arrive_relaxed() }
+        } else {
+            crate::arch::trap()
+        }
+    } emu { crate::emu::cluster_arrive(false) } }
 }
 
 /// `barrier.cluster.wait.aligned` (acquire): waits until every thread of the cluster has arrived. All lanes of a warp

@@ -68,6 +68,8 @@ unsafe extern "unadjusted" {
 
     #[link_name = "llvm.nvvm.barrier.cluster.arrive.aligned"]
     pub fn cluster_arrive();
+    #[link_name = "llvm.nvvm.barrier.cluster.arrive.relaxed.aligned"]
+    pub fn cluster_arrive_relaxed();
     #[link_name = "llvm.nvvm.barrier.cluster.wait.aligned"]
     pub fn cluster_wait();
 

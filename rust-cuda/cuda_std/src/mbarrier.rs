@@ -153,7 +153,7 @@ impl RemoteBarrier {
     }
 }
 
-/// Makes initialised barriers visible to bulk copies: `fence.mbarrier_init.release.cluster` and
+/// Makes initialised barriers visible to bulk copies and, behind a cluster barrier, to other blocks: `fence.mbarrier_init.release.cluster` and
 /// `fence.proxy.async.shared::cta`; nothing before sm_90.
 #[inline(always)]
 pub fn fence_init() {
@@ -162,5 +162,5 @@ pub fn fence_init() {
             // SAFETY: fences.
             unsafe { core::arch::asm!("fence.mbarrier_init.release.cluster;", "fence.proxy.async.shared::cta;", options(nostack)) }
         }
-    } emu {} }
+    } emu { crate::emu::mbarrier_fence_init() } }
 }

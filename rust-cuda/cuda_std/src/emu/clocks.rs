@@ -4,11 +4,8 @@
 //! `seen[w][v]` is the last epoch of warp v that warp w has acquired. Lanes of one warp are ordered by
 //! the warp's own count of `bar.warp.sync` and block barriers.
 
-/// Warps of a block, at most.
-pub(super) const WARPS: usize = 32;
-
-/// For each warp, the last epoch acquired.
-pub(super) type Clock = [u32; WARPS];
+/// For each warp, the last epoch acquired; short or empty where those that follow have none.
+pub(super) type Clock = Vec<u32>;
 
 /// Who accessed a byte, and when.
 #[derive(Clone, Copy, Default)]
@@ -20,27 +17,34 @@ pub(super) struct Stamp {
 
 pub(super) struct Clocks {
     epoch: Clock,
-    sync: Clock,
-    seen: [Clock; WARPS],
-    /// Stamps of earlier epochs belong to an earlier block.
+    sync: Vec<u32>,
+    seen: Vec<Clock>,
+    /// Stamps of earlier epochs belong to an earlier cluster.
     first: u32,
+    /// Threads of a block.
+    threads: usize,
+    blocks: usize,
 }
 
 impl Clocks {
-    pub fn new() -> Self {
+    /// For so many blocks of so many threads.
+    pub fn new(blocks: usize, threads: usize) -> Self {
+        let warps = (blocks * threads).div_ceil(32);
         Self {
-            epoch: [1; WARPS],
-            sync: [0; WARPS],
-            seen: [[0; WARPS]; WARPS],
+            epoch: vec![1; warps],
+            sync: vec![0; warps],
+            seen: vec![vec![0; warps]; warps],
             first: 1,
+            threads,
+            blocks,
         }
     }
 
-    /// Begins a new block: stamps from before count as none.
+    /// Begins a new cluster: stamps from before count as none.
     pub fn restart(&mut self) {
         self.first = self.epoch.iter().max().copied().unwrap_or(0) + 1;
-        self.epoch = [self.first; WARPS];
-        self.seen = [[self.first - 1; WARPS]; WARPS];
+        self.epoch.fill(self.first);
+        self.seen.iter_mut().for_each(|seen| seen.fill(self.first - 1));
     }
 
     pub fn stamp(&self, thread: usize) -> Stamp {
@@ -52,7 +56,7 @@ impl Clocks {
         }
     }
 
-    /// Whether the stamp is of this block's.
+    /// Whether the stamp is of this cluster's.
     pub fn is_set(&self, stamp: Stamp) -> bool {
         stamp.epoch >= self.first
     }
@@ -66,6 +70,23 @@ impl Clocks {
             || stamp.epoch <= self.seen[ours][theirs]
     }
 
+    /// The thread that a stamp names, in words.
+    pub fn name(&self, stamp: Stamp) -> String {
+        match self.blocks {
+            1 => format!("thread {}", stamp.thread()),
+            _ => format!(
+                "thread {} of block {} of the cluster",
+                stamp.thread() % self.threads,
+                stamp.thread() / self.threads
+            ),
+        }
+    }
+
+    /// Whether a warp has acquired anything that warp `other` released.
+    pub fn has_seen(&self, warp: usize, other: usize) -> bool {
+        self.seen[warp][other] >= self.first
+    }
+
     /// The lanes of a warp met.
     pub fn warp_sync(&mut self, warp: usize) {
         self.sync[warp] += 1;
@@ -73,7 +94,7 @@ impl Clocks {
 
     /// The warps met: each has seen all that each had.
     pub fn meet(&mut self, warps: impl Iterator<Item = usize> + Clone) {
-        let mut all = [0; WARPS];
+        let mut all = Clock::new();
         for warp in warps.clone() {
             self.release(warp, &mut all);
         }
@@ -85,6 +106,7 @@ impl Clocks {
 
     /// Adds to `clock` all that the warp has done and seen, and begins its next epoch.
     pub fn release(&mut self, warp: usize, clock: &mut Clock) {
+        clock.resize(self.epoch.len(), 0);
         join(clock, &self.seen[warp]);
         clock[warp] = clock[warp].max(self.epoch[warp]);
         self.epoch[warp] += 1;
@@ -115,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_warp_sync_orders_its_own_lanes_only() {
-        let mut clocks = Clocks::new();
+        let mut clocks = Clocks::new(1, 96);
         clocks.restart();
         let stamp = clocks.stamp(3);
         assert!(clocks.ordered(stamp, 3));
@@ -127,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_meeting_orders_those_who_met() {
-        let mut clocks = Clocks::new();
+        let mut clocks = Clocks::new(1, 96);
         clocks.restart();
         let stamp = clocks.stamp(3);
         clocks.meet([0, 1].into_iter());
@@ -140,9 +162,9 @@ mod tests {
 
     #[test]
     fn a_release_covers_what_came_before_it() {
-        let mut clocks = Clocks::new();
+        let mut clocks = Clocks::new(1, 96);
         clocks.restart();
-        let (before, mut clock) = (clocks.stamp(0), [0; WARPS]);
+        let (before, mut clock) = (clocks.stamp(0), Clock::new());
         clocks.release(0, &mut clock);
         let after = clocks.stamp(0);
         clocks.acquire(1, &clock);
@@ -151,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_block_forgets() {
-        let mut clocks = Clocks::new();
+    fn a_new_cluster_forgets() {
+        let mut clocks = Clocks::new(1, 96);
         clocks.restart();
         let stamp = clocks.stamp(3);
         clocks.restart();

@@ -1,6 +1,6 @@
 //! Operations of a warp: lanes bring values, meet, and take results.
 
-use super::block::Block;
+use super::cluster::Cluster;
 use super::context::{suspend, with};
 use super::fault::{FaultKind, raise};
 use super::lanes::{Lane, Waiting};
@@ -10,6 +10,8 @@ use core::panic::Location;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Collective {
     Sync,
+    ClusterArrive,
+    ClusterWait,
     Shuffle(Shuffle),
     Ballot,
     All,
@@ -51,13 +53,21 @@ impl Collective {
     fn needs_all(self) -> bool {
         matches!(
             self,
-            Self::MmaS8 | Self::MmaU8S8 | Self::MmaBf16 | Self::MmaF16 | Self::Matrices(..)
+            Self::ClusterArrive
+                | Self::ClusterWait
+                | Self::MmaS8
+                | Self::MmaU8S8
+                | Self::MmaBf16
+                | Self::MmaF16
+                | Self::Matrices(..)
         )
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Sync => "sync_warp",
+            Self::ClusterArrive => "cluster::arrive",
+            Self::ClusterWait => "cluster::wait",
             Self::Shuffle(_) => "a shuffle",
             Self::Ballot | Self::All | Self::Any => "a vote",
             Self::MatchAny => "a match",
@@ -97,12 +107,12 @@ impl Warp {
 #[track_caller]
 pub(crate) fn collective(kind: Collective, mask: u32, input: &[u32]) -> [u32; 4] {
     let site = Location::caller();
-    match with(|block| block.meet(kind, mask, site, input)) {
+    match with(|cluster| cluster.meet(kind, mask, site, input)) {
         Ok(true) => {}
         Ok(false) => suspend(),
         Err((kind, detail)) => raise(kind, Some(site), detail),
     }
-    with(|block| block.lane().result)
+    with(|cluster| cluster.lane().result)
 }
 
 /// [`collective`] of all 32 lanes, none of which may have exited.
@@ -123,7 +133,7 @@ fn missing(kind: Collective, lanes: u32) -> Refusal {
     (FaultKind::Divergence, detail)
 }
 
-impl Block {
+impl Cluster {
     /// The running lane comes to a collective operation. Whether it is the last to come.
     fn meet(
         &mut self,
@@ -248,7 +258,7 @@ fn complete(kind: Collective, mask: u32, lanes: &mut [Lane]) -> Result<(), Refus
             .fold(0, |m, l| m | 1 << l)
     };
     let same = match kind {
-        Collective::Sync => return Ok(()),
+        Collective::Sync | Collective::ClusterArrive | Collective::ClusterWait => return Ok(()),
         Collective::Shuffle(mode) => return shuffle(mode, mask, lanes),
         Collective::MatchAny => return match_any(mask, lanes),
         Collective::Ballot => bits(lanes, mask),

@@ -1,6 +1,6 @@
-//! The block and thread that run just now on this host thread.
+//! The cluster and thread that run just now on this host thread.
 
-use super::block::Block;
+use super::cluster::Cluster;
 use super::fault::{FaultKind, raise};
 use core::cell::Cell;
 
@@ -16,57 +16,57 @@ pub(crate) struct Place {
 }
 
 thread_local! {
-    static CURRENT: Cell<*mut Block> = const { Cell::new(core::ptr::null_mut()) };
+    static CURRENT: Cell<*mut Cluster> = const { Cell::new(core::ptr::null_mut()) };
 }
 
-/// Makes `block` the current one until the guard is dropped.
-pub(super) fn enter(block: *mut Block) -> impl Drop {
-    struct Leave(*mut Block);
+/// Makes `cluster` the current one until the guard is dropped.
+pub(super) fn enter(cluster: *mut Cluster) -> impl Drop {
+    struct Leave(*mut Cluster);
     impl Drop for Leave {
         fn drop(&mut self) {
             CURRENT.set(self.0);
         }
     }
-    Leave(CURRENT.replace(block))
+    Leave(CURRENT.replace(cluster))
 }
 
-/// Runs `f` on the current block. `f` must not switch threads.
-pub(super) fn with<R>(f: impl FnOnce(&mut Block) -> R) -> R {
-    let block = CURRENT.get();
+/// Runs `f` on the current cluster. `f` must not switch threads.
+pub(super) fn with<R>(f: impl FnOnce(&mut Cluster) -> R) -> R {
+    let cluster = CURRENT.get();
     assert!(
-        !block.is_null(),
+        !cluster.is_null(),
         "a device operation was called outside a kernel: launch it with emu::Emulator"
     );
-    // SAFETY: the scheduler keeps the block alive while it is current, and holds no reference to it
+    // SAFETY: the scheduler keeps the cluster alive while it is current, and holds no reference to it
     // while a thread runs; `f` neither switches nor calls `with`.
-    f(unsafe { &mut *block })
+    f(unsafe { &mut *cluster })
 }
 
 /// Lets other threads run until the scheduler resumes this one.
 pub(super) fn suspend() {
-    let yielder = with(|block| block.lane().yielder);
+    let yielder = with(|cluster| cluster.lane().yielder);
     // SAFETY: the yielder lives on the running coroutine's stack for as long as it runs.
     unsafe { (*yielder).suspend(()) };
 }
 
 /// Lets all other threads have a turn: what a thread does that polls.
 pub(super) fn pause() {
-    with(Block::enqueue_poller);
+    with(Cluster::enqueue_poller);
     suspend();
 }
 
 pub(crate) fn place() -> Place {
-    with(|block| block.lane().place)
+    with(|cluster| cluster.lane().place)
 }
 
 pub(crate) fn live_lanes() -> u32 {
-    with(|block| block.warps[block.current / 32].live)
+    with(|cluster| cluster.warps[cluster.current / 32].live)
 }
 
 pub(crate) fn pdl_wait() {
-    let allowed = with(|block| {
-        block.waited = true;
-        block.kernel.pdl
+    let allowed = with(|cluster| {
+        cluster.block_mut().waited = true;
+        cluster.kernel.pdl
     });
     if !allowed {
         let detail = "calls pdl::wait() but is not declared so: write #[kernel(pdl)]".to_owned();
@@ -75,12 +75,12 @@ pub(crate) fn pdl_wait() {
 }
 
 pub(crate) fn pdl_leave() {
-    with(|block| block.waited = true);
+    with(|cluster| cluster.block_mut().waited = true);
 }
 
 pub(crate) fn tick() -> u64 {
-    with(|block| {
-        block.ticks += 1;
-        block.ticks
+    with(|cluster| {
+        cluster.ticks += 1;
+        cluster.ticks
     })
 }

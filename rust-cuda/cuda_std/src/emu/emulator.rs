@@ -1,6 +1,6 @@
-//! Runs launches, block by block.
+//! Runs launches, cluster by cluster.
 
-use super::block::Block;
+use super::cluster::Cluster;
 use super::fault::{Fault, FaultKind, Raised};
 use super::lanes::{self, Thread};
 use super::order::Order;
@@ -64,20 +64,15 @@ impl Launcher for Emulator {
 
     fn launch(&self, launch: &PreparedLaunch) -> Result<(), Fault> {
         launch.check()?;
-        if launch.config().cluster > 1 {
-            let detail = "the emulator runs blocks one after the other, and no clusters".to_owned();
-            return Err(fault_of(launch, FaultKind::Launch, detail));
-        }
         trap::install();
         let arguments = launch.arguments().pointers();
-        let [x, y, _] = launch.config().grid;
         let mut order = Order::new(self.seed);
-        let blocks = order.permutation(launch.config().blocks() as usize);
-        let mut block = Box::new(Block::new(launch.kernel(), launch.config(), order));
-        for number in blocks {
-            let number = number as u32;
-            block.start([number % x, number / x % y, number / (x * y)], launch.config());
-            run_block(&mut block, launch, arguments.as_ptr())?;
+        let config = launch.config();
+        let clusters = order.permutation(config.blocks() as usize / config.cluster as usize);
+        let mut cluster = Box::new(Cluster::new(launch.kernel(), config, order));
+        for number in clusters {
+            cluster.start(number as u32, config);
+            run_cluster(&mut cluster, launch, arguments.as_ptr())?;
         }
         match buffer::damaged() {
             None => Ok(()),
@@ -97,34 +92,34 @@ fn fault_of(launch: &PreparedLaunch, kind: FaultKind, detail: String) -> Fault {
     }
 }
 
-fn run_block(block: &mut Block, launch: &PreparedLaunch, arguments: *const *const c_void) -> Result<(), Fault> {
-    let threads = 0..block.lanes.len();
+fn run_cluster(cluster: &mut Cluster, launch: &PreparedLaunch, arguments: *const *const c_void) -> Result<(), Fault> {
+    let threads = 0..cluster.lanes.len();
     let spawned: Result<Vec<_>, _> = threads
         .map(|_| lanes::spawn(launch.kernel().emulate, arguments).map(Some))
         .collect();
     let mut threads = spawned.map_err(|error| {
-        let detail = format!("no memory for the stacks of a block's threads: {error}; run fewer tests at once");
+        let detail = format!("no memory for the stacks of the threads: {error}; run fewer tests at once");
         fault_of(launch, FaultKind::Launch, detail)
     })?;
-    let block: *mut Block = block;
-    let current = context::enter(block);
-    // SAFETY: `block` outlives the call and is reached through the current pointer only meanwhile.
-    let run = catch_unwind(AssertUnwindSafe(|| unsafe { schedule(block, &mut threads) }));
+    let cluster: *mut Cluster = cluster;
+    let current = context::enter(cluster);
+    // SAFETY: `cluster` outlives the call and is reached through the current pointer only meanwhile.
+    let run = catch_unwind(AssertUnwindSafe(|| unsafe { schedule(cluster, &mut threads) }));
     trap::disarm();
-    // A fault leaves suspended threads: they unwind while their block is still current.
+    // A fault leaves suspended threads: they unwind while their cluster is still current.
     drop(threads);
     drop(current);
     // SAFETY: no thread exists any more.
-    conclude(unsafe { &mut *block }, run)
+    conclude(unsafe { &mut *cluster }, run)
 }
 
 /// Resumes threads until all have ended, none can go on, or there is a fault.
 ///
 /// # Safety
-/// `block` is the current block, and nobody holds a reference to it.
-unsafe fn schedule(block: *mut Block, threads: &mut [Option<Thread>]) {
+/// `cluster` is the current one, and nobody holds a reference to it.
+unsafe fn schedule(cluster: *mut Cluster, threads: &mut [Option<Thread>]) {
     // SAFETY: the caller's; each use ends before a thread runs.
-    while let Some(next) = unsafe { next_thread(block) } {
+    while let Some(next) = unsafe { next_thread(cluster) } {
         let Some(thread) = threads[next].as_mut() else {
             continue;
         };
@@ -135,46 +130,48 @@ unsafe fn schedule(block: *mut Block, threads: &mut [Option<Thread>]) {
                 lanes::recycle(thread);
             }
             // SAFETY: as above.
-            unsafe { thread_ended(&mut *block) };
+            unsafe { thread_ended(&mut *cluster) };
         }
     }
 }
 
-/// The next thread to run, if the block can go on.
-unsafe fn next_thread(block: *mut Block) -> Option<usize> {
-    // SAFETY: the caller's: nobody else refers to the block just now.
-    let block = unsafe { &mut *block };
-    if block.fault.is_some() {
+/// The next thread to run, if the cluster can go on.
+unsafe fn next_thread(cluster: *mut Cluster) -> Option<usize> {
+    // SAFETY: the caller's: nobody else refers to the cluster just now.
+    let cluster = unsafe { &mut *cluster };
+    if cluster.fault.is_some() {
         return None;
     }
-    let next = block.ready.pop_front();
-    block.current = next.unwrap_or(block.current);
+    let next = cluster.ready.pop_front();
+    cluster.current = next.unwrap_or(cluster.current);
     next
 }
 
-fn thread_ended(block: &mut Block) {
+fn thread_ended(cluster: &mut Cluster) {
     match trap::take() {
         Some(address) => {
             let detail = format!("address {address:#x}, {}", buffer::describe(address));
-            block.note(FaultKind::GlobalAccess, None, detail);
+            cluster.note(FaultKind::GlobalAccess, None, detail);
         }
-        None => block.exit(),
+        None => cluster.exit(),
     }
 }
 
-/// What a block's run comes to.
-fn conclude(block: &mut Block, run: Result<(), Box<dyn core::any::Any + Send>>) -> Result<(), Fault> {
+/// What a cluster's run comes to.
+fn conclude(cluster: &mut Cluster, run: Result<(), Box<dyn core::any::Any + Send>>) -> Result<(), Fault> {
     match run {
-        Err(payload) if !payload.is::<Raised>() => block.note(FaultKind::Panic, None, message(payload.as_ref())),
-        Ok(()) if block.fault.is_none() && block.live > 0 => block.stuck(),
-        Ok(()) if block.kernel.pdl && !block.waited => {
+        Err(payload) if !payload.is::<Raised>() => cluster.note(FaultKind::Panic, None, message(payload.as_ref())),
+        Ok(()) if cluster.fault.is_none() && cluster.live > 0 => cluster.stuck(),
+        Ok(()) if cluster.kernel.pdl && cluster.blocks.iter().any(|block| !block.waited) => {
+            let rank = cluster.blocks.iter().position(|block| !block.waited);
+            cluster.current = rank.unwrap_or(0) * cluster.threads;
             let detail = "is declared to wait for the launch before it, and no thread of the block does".to_owned();
-            block.note(FaultKind::DependencyWait, None, detail);
+            cluster.note(FaultKind::DependencyWait, None, detail);
         }
         _ => {}
     }
-    block.ready.clear();
-    block.fault.take().map_or(Ok(()), Err)
+    cluster.ready.clear();
+    cluster.fault.take().map_or(Ok(()), Err)
 }
 
 fn message(payload: &(dyn core::any::Any + Send)) -> String {

@@ -14,6 +14,8 @@ pub enum FaultKind {
     SharedRace,
     /// An access outside shared memory or outside a handle's values.
     SharedBounds,
+    /// Shared memory of another block is touched while that block may not run.
+    RemoteAccess,
     /// Bytes of shared memory are read that nobody wrote.
     SharedUninitialised,
     /// An access to memory that is in no buffer.
@@ -85,6 +87,6 @@ pub(super) struct Raised;
 
 /// Ends the running thread, and with it the launch, with a fault.
 pub(super) fn raise(kind: FaultKind, site: Option<&'static Location<'static>>, detail: String) -> ! {
-    super::context::with(|block| block.note(kind, site, detail));
+    super::context::with(|cluster| cluster.note(kind, site, detail));
     std::panic::resume_unwind(Box::new(Raised))
 }

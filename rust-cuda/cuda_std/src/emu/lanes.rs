@@ -31,6 +31,10 @@ pub(super) struct Lane {
     /// What it takes from one.
     pub result: [u32; 4],
     pub copies: Copies,
+    /// The cluster barrier's phase at which it arrived and has not waited.
+    pub arrived: Option<u32>,
+    /// Phases of the cluster's barrier that it has waited for.
+    pub passed: u32,
 }
 
 impl Lane {
@@ -43,6 +47,8 @@ impl Lane {
             input: [0; 10],
             result: [0; 4],
             copies: Copies::default(),
+            arrived: None,
+            passed: 0,
         }
     }
 }
@@ -61,7 +67,7 @@ pub(super) fn spawn(
         None => DefaultStack::new(STACK_BYTES)?,
     };
     Ok(Coroutine::with_stack(stack, move |yielder, ()| {
-        super::context::with(|block| block.lane_mut().yielder = yielder);
+        super::context::with(|cluster| cluster.lane_mut().yielder = yielder);
         // SAFETY: the arguments are those of a `PreparedLaunch` of this kernel, and outlive the launch.
         unsafe { emulate(arguments) }
     }))

@@ -1,6 +1,6 @@
 //! Tensor-core operations of a warp.
 
-use super::block::Block;
+use super::cluster::Cluster;
 use super::collective::{Collective, collective_all};
 use super::context::with;
 use super::fault::FaultKind;
@@ -15,7 +15,7 @@ pub(crate) fn load_matrices<const N: usize>(row: u32, transposed: bool) -> [u32;
     core::array::from_fn(|i| result[i])
 }
 
-impl Block {
+impl Cluster {
     /// Reads `count` matrices by the rows that the lanes name, and deals them out.
     pub fn deliver_matrices(
         &mut self,
@@ -87,7 +87,7 @@ fn float(registers: &[[u32; 10]; 32], row: usize, column: usize, c: u32, value: 
     ((sum + f64::from(f32::from_bits(c))) as f32).to_bits()
 }
 
-impl Block {
+impl Cluster {
     /// Reads shared memory as `thread`.
     fn read_shared_bytes(
         &mut self,
@@ -96,7 +96,8 @@ impl Block {
         into: &mut [u8],
         site: &'static Location<'static>,
     ) -> Result<(), (FaultKind, String)> {
-        self.shared
+        self.blocks[thread / self.threads]
+            .shared
             .read(&self.clocks, thread, address, into)
             .map_err(|(kind, detail)| (kind, format!("{detail} (at {site})")))
     }
@@ -104,5 +105,8 @@ impl Block {
 
 /// The running thread's access to shared memory.
 pub(super) fn running<R>(f: impl FnOnce(&mut super::memory::SharedMemory, &super::clocks::Clocks, usize) -> R) -> R {
-    with(|block| f(&mut block.shared, &block.clocks, block.current))
+    with(|cluster| {
+        let rank = cluster.rank();
+        f(&mut cluster.blocks[rank].shared, &cluster.clocks, cluster.current)
+    })
 }

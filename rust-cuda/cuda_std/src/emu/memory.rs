@@ -73,7 +73,7 @@ impl SharedMemory {
     }
 
     /// Where the bytes of an access lie.
-    fn locate(&self, address: u32, size: usize) -> Result<usize, Refusal> {
+    pub fn locate(&self, address: u32, size: usize) -> Result<usize, Refusal> {
         let (base, first, length) = match address {
             STATIC_BASE.. => (STATIC_BASE, self.dynamic_bytes as usize, self.static_bytes),
             _ => (DYNAMIC_BASE, 0, self.dynamic_bytes),
@@ -104,7 +104,7 @@ impl SharedMemory {
                 ));
             }
             if !clocks.ordered(shadow.write, thread) {
-                return Err(race("reads", address, "wrote", shadow.write));
+                return Err(race(clocks, "reads", address, "wrote", shadow.write));
             }
             shadow.note_read(stamp);
         }
@@ -176,10 +176,10 @@ impl Shadow {
 
     fn check_write(&self, clocks: &Clocks, thread: usize, address: u32) -> Result<(), Refusal> {
         if !clocks.ordered(self.write, thread) {
-            return Err(race("writes", address, "wrote", self.write));
+            return Err(race(clocks, "writes", address, "wrote", self.write));
         }
         match self.reads.iter().find(|read| !clocks.ordered(**read, thread)) {
-            Some(read) => Err(race("writes", address, "read", *read)),
+            Some(read) => Err(race(clocks, "writes", address, "read", *read)),
             None => Ok(()),
         }
     }
@@ -192,11 +192,11 @@ fn place(address: u32) -> String {
     }
 }
 
-fn race(does: &str, address: u32, did: &str, other: Stamp) -> Refusal {
+fn race(clocks: &Clocks, does: &str, address: u32, did: &str, other: Stamp) -> Refusal {
     let detail = format!(
-        "{does} {} that thread {} {did}, with no barrier between",
+        "{does} {} that {} {did}, with no barrier between",
         place(address),
-        other.thread()
+        clocks.name(other)
     );
     (FaultKind::SharedRace, detail)
 }
@@ -240,14 +240,17 @@ pub(crate) fn shared_index_fault(start: u32, count: u32, len: u32) -> ! {
     raise(FaultKind::SharedBounds, Some(Location::caller()), detail)
 }
 
-/// The address of the static shared array that `key` names, in this block.
+/// The address of the static shared array that `key` names: the same in all blocks of the cluster.
 #[doc(hidden)]
 #[track_caller]
 pub fn static_shared(key: &'static str, bytes: u32) -> u32 {
-    or_raise(
-        running(|memory, _, _| memory.static_address(key, bytes)),
-        Location::caller(),
-    )
+    let address = super::context::with(|cluster| {
+        let blocks = cluster.blocks.iter_mut();
+        let addresses: Result<Vec<u32>, Refusal> =
+            blocks.map(|block| block.shared.static_address(key, bytes)).collect();
+        addresses.map(|all| all[0])
+    });
+    or_raise(address, Location::caller())
 }
 
 /// Checks what can be checked of a global address; the guard pages do the rest.
@@ -298,7 +301,7 @@ pub(crate) unsafe fn atomic_update<T: Pod + PartialEq>(at: *mut T, f: impl FnOnc
     // SAFETY: as above.
     unsafe { global_write(at, new) };
     if new != old {
-        super::context::with(super::block::Block::progress);
+        super::context::with(super::cluster::Cluster::progress);
     }
     old
 }

@@ -17,6 +17,8 @@ pub struct Case {
     pub tolerance: f32,
     /// The oldest GPU that runs it, as in `sm_90`.
     pub since: u32,
+    /// Blocks of its cluster: 1 for none.
+    pub cluster: u32,
     /// The launch of its kernel.
     pub(super) prepare: fn(LaunchConfig, DevicePtr<u32>, DevicePtr<u32>) -> PreparedLaunch,
     /// What it must compute from its input, by other means.
@@ -40,8 +42,9 @@ impl Case {
     /// The launch, with `input` of 256 words and `output` of 512.
     #[must_use]
     pub fn launch(&self, input: DevicePtr<u32>, output: DevicePtr<u32>) -> PreparedLaunch {
-        let config = LaunchConfig::shaped([1, 1, 1], [16, 2, 2])
+        let config = LaunchConfig::shaped([self.cluster, 1, 1], [16, 2, 2])
             .shared(4096)
+            .cluster(self.cluster)
             .pdl(self.info.pdl);
         (self.prepare)(config, input, output)
     }
@@ -87,13 +90,14 @@ pub fn input(seed: u32) -> Vec<u32> {
 }
 
 macro_rules! cases {
-    ($($name:ident since $since:literal tolerance $tolerance:literal: $($instruction:literal)*;)*) => {
+    ($($name:ident since $since:literal $(cluster $cluster:literal)? tolerance $tolerance:literal: $($instruction:literal)*;)*) => {
         /// Every self-test.
         pub static CASES: &[Case] = &[$(Case {
             info: &super::$name::INFO,
             instructions: &[$($instruction),*],
             tolerance: $tolerance,
             since: $since,
+            cluster: 1 $(- 1 + $cluster)?,
             prepare: super::$name::prepare,
             expect: expected::$name,
         }),*];
@@ -102,6 +106,7 @@ macro_rules! cases {
 
 /// What each kernel must compute, by its name.
 mod expected {
+    pub use super::super::clusters::expected::*;
     pub use super::super::copies::expected::*;
     pub use super::super::exchange::expected::*;
     pub use super::super::matrices::expected::*;
@@ -130,5 +135,7 @@ cases! {
     selftest_matrices since 80 tolerance 0.0: "ldmatrix.sync.aligned.m8n8.x1" "ldmatrix.sync.aligned.m8n8.x2" "ldmatrix.sync.aligned.m8n8.x4" "ldmatrix.sync.aligned.m8n8.x1.trans" "ldmatrix.sync.aligned.m8n8.x4.trans";
     selftest_async_copies since 80 tolerance 0.0: "cp.async.ca.shared.global" "cp.async.cg.shared.global" "cp.async.commit_group" "cp.async.wait_group 1" "cp.async.wait_group 0";
     selftest_bulk_copies since 90 tolerance 0.0: "mbarrier.init.shared.b64" "mbarrier.arrive.expect_tx.shared::cta.b64" "mbarrier.arrive.shared.b64" "mbarrier.try_wait.parity.shared::cta.b64" "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes" "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint" "fence.proxy.async.shared::cta" "cp.async.bulk.prefetch.L2.global";
+    selftest_clusters since 90 cluster 8 tolerance 0.0: "%cluster_ctarank" "%cluster_nctarank" "%clusterid.x" "barrier.cluster.arrive.aligned" "barrier.cluster.wait.aligned" "mapa.shared::cluster.u32" "st.shared::cluster.b32" "st.shared::cluster.v2.b32" "st.shared::cluster.v4.b32" "st.shared::cluster.b16" "ld.shared::cluster.b32" "ld.shared::cluster.b64" "ld.shared::cluster.v4.b32";
+    selftest_cluster_signals since 90 cluster 8 tolerance 0.0: "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32" "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64" "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32" "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32" "mbarrier.arrive.release.cluster.shared::cluster.b64" "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64" "fence.mbarrier_init.release.cluster" "barrier.cluster.arrive.relaxed.aligned";
     selftest_dependency since 90 tolerance 0.0: "griddepcontrol.wait" "griddepcontrol.launch_dependents" "%clock64" "%globaltimer";
 }

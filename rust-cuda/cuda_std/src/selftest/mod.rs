@@ -1,11 +1,12 @@
 //! A kernel for each group of operations, with what it must compute.
 //!
 //! All have one shape: a block of 64 threads (16 × 2 × 2), 4 words of input and 8 of output for each
-//! thread. [`CASES`] runs under any launcher: in the emulator among this crate's tests, on a GPU from
+//! thread; those of clusters have as many such blocks as a cluster has. [`CASES`] runs under any launcher: in the emulator among this crate's tests, on a GPU from
 //! the PTX that `--features selftest` adds to this crate's.
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod case;
+mod clusters;
 mod copies;
 mod exchange;
 mod matrices;
@@ -14,6 +15,7 @@ mod stores;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use case::{CASES, Case, Mismatch, Words, input};
+pub use clusters::*;
 pub use copies::*;
 pub use exchange::*;
 pub use matrices::*;
