@@ -2,8 +2,7 @@
 //!
 //! The kernel looks steps up with `prmt`, which takes four selectors of four bits from the low half of a word. So the four
 //! codes of an A register lie side by side in 16 bits, the registers of two products share a word, and the vectors begin
-//! the tile as in [`nibbles`](super::nibbles). Of a code the top three bits come first and its lowest bit last, on top:
-//! that one chooses between two tables of eight.
+//! the tile as in [`nibbles`](super::nibbles).
 
 use super::bytes::{set_word, word};
 
@@ -23,16 +22,14 @@ impl Place {
 
 /// Four codes, one a byte, as sixteen bits.
 const fn packed(four: u32) -> u32 {
-    let turned = four >> 1 & 0x0707_0707 | (four & 0x0101_0101) << 3;
-    let pairs = turned & 0x000f_000f | turned >> 4 & 0x00f0_00f0;
+    let pairs = four & 0x000f_000f | four >> 4 & 0x00f0_00f0;
     pairs & 0xff | pairs >> 8 & 0xff00
 }
 
 /// The inverse of [`packed`].
 const fn unpacked(bits: u32) -> u32 {
     let pairs = bits & 0xff | (bits & 0xff00) << 8;
-    let turned = pairs & 0x000f_000f | (pairs & 0x00f0_00f0) << 4;
-    (turned & 0x0707_0707) << 1 | turned >> 3 & 0x0101_0101
+    pairs & 0x000f_000f | (pairs & 0x00f0_00f0) << 4
 }
 
 /// Sets the four codes of a place, one a byte of `four`.
@@ -52,8 +49,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_bit_comes_last() {
-        assert_eq!(packed(0x0800_0201), 0x4018);
+    fn codes_lie_side_by_side() {
+        assert_eq!(packed(0x0800_0201), 0x8021);
         for bits in [0, 0x1234, 0xffff, 0x8421, 0x5a0f] {
             assert_eq!(packed(unpacked(bits)), bits);
         }

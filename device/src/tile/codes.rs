@@ -1,71 +1,68 @@
 //! The tile products of IQ4_NL, IQ4_XS and MXFP4: four-bit codes of signed bytes, a scale for each 32 columns.
 //!
-//! Two `prmt` look up four codes: the table of even steps and that of odd ones, each with the code's top three bits as
-//! index. The bit that chooses between them is the top one of a selector, where it means "the sign of that byte, eight
-//! times": so the table that is not meant gives 0 or −1 for all bits, which an exclusive or takes in its stride. That asks
-//! for tables in which an even step and the next odd one have the same sign; FP4 has it once it is raised by 12, which
-//! the sums of the activations take off again.
+//! The top bit of a code is its sign, set or clear, and of a `prmt` selector it means "the sign of that byte, eight
+//! times". So one `prmt` with the magnitudes of the positive steps looks four codes up and gives 0 for negative ones, and one
+//! with those of the negative steps, whose selectors have the top bits turned over, the other way round. The two go into
+//! products of their own, and the few sums are subtracted.
 
 use super::small::scaled;
-use super::{Activation, Source, Tile, only, wide};
+use super::{Activation, Source, Tile, difference, only};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
 use sparkinfer_gguf::blocks::{FP4_TABLE, IQ4_TABLE};
 
-/// What FP4 steps are raised by.
-pub(super) const FP4_RAISED: i32 = 12;
 /// The steps of IQ4.
-const IQ4: Book = Book::new(&IQ4_TABLE, 0);
-/// Twice the steps of FP4, raised.
-pub(super) const FP4: Book = Book::new(&FP4_TABLE, FP4_RAISED as i8);
+const IQ4: Book = Book::new(&IQ4_TABLE);
+/// Twice the steps of FP4.
+pub(super) const FP4: Book = Book::new(&FP4_TABLE);
 
-/// Two tables of eight signed bytes, as `prmt` takes them.
+/// The magnitudes of the positive and of the negative steps, as `prmt` takes them.
 #[derive(Clone, Copy)]
 pub(super) struct Book {
-    even: [u32; 2],
-    odd: [u32; 2],
+    magnitudes: [[u32; 2]; 2],
+    /// What clears the top bits of the positive, of the negative codes.
+    signs: [u32; 2],
 }
 
 impl Book {
-    const fn new(steps: &[i8; 16], raised: i8) -> Self {
-        let (mut book, mut i) = (
-            Self {
-                even: [0; 2],
-                odd: [0; 2],
-            },
-            0,
-        );
-        while i < 8 {
-            let (even, odd) = (steps[2 * i] + raised, steps[2 * i + 1] + raised);
+    const fn new(steps: &[i8; 16]) -> Self {
+        let top_is_negative = steps[15] < 0;
+        let (mut magnitudes, mut i) = ([[0; 2]; 2], 0);
+        while i < 16 {
+            let negative = (i >= 8) == top_is_negative;
             assert!(
-                (even < 0) == (odd < 0),
-                "an even step and the next have different signs"
+                steps[i] == 0 || (steps[i] < 0) == negative,
+                "the top bit is not the sign"
             );
-            // The sign of the even byte turns the odd one over: it lies here turned over.
-            let odd = if even < 0 { !odd } else { odd };
-            book.even[i / 4] |= (even as u8 as u32) << (8 * (i % 4));
-            book.odd[i / 4] |= (odd as u8 as u32) << (8 * (i % 4));
+            magnitudes[negative as usize][i / 4 % 2] |= (steps[i].unsigned_abs() as u32) << (8 * (i % 4));
             i += 1;
         }
-        book
+        Self {
+            magnitudes,
+            signs: if top_is_negative {
+                [0, 0x8888_8888]
+            } else {
+                [0x8888_8888, 0]
+            },
+        }
     }
 
     /// The book with its first words in registers: `prmt` takes one constant, and the assembler would bring in the other
     /// anew for each look-up, unless it depends on what only a thread knows: that blocks have one layer.
     #[inline(always)]
-    fn resident(self) -> Self {
+    fn resident(mut self) -> Self {
         let zero = thread::thread_idx_z();
-        Self {
-            even: [self.even[0] | zero, self.even[1]],
-            odd: [self.odd[0] | zero, self.odd[1]],
-        }
+        self.magnitudes[0][0] ^= zero;
+        self.magnitudes[1][0] ^= zero;
+        self
     }
 
-    /// The steps of four codes in the low half of `codes`; `turned` has their top bits inverted.
+    /// The magnitudes of four codes in the low half of `selectors`, 0 for those whose top bit is set.
     #[inline(always)]
-    fn look_up(self, codes: u32, turned: u32) -> u32 {
-        dot::permute_bytes(self.even[0], self.even[1], codes) ^ dot::permute_bytes(self.odd[0], self.odd[1], turned)
+    fn look_up(self, sign: usize, selectors: u32) -> u32 {
+        let [low, high] = self.magnitudes[sign];
+        dot::permute_bytes(low, high, selectors)
     }
 }
 
@@ -87,40 +84,44 @@ impl Codes {
         Self([vector(0), vector(1), vector(2), vector(3)])
     }
 
-    /// The A operands in the lower and upper halves of vector `j`.
+    /// The A operands of vector `j`: of its lower and upper halves the positive and the negative steps' magnitudes.
     #[inline(always)]
-    pub fn operands(&self, book: Book, j: usize) -> [[u32; 4]; 2] {
-        let (book, mut both) = (book.resident(), [[0; 4]; 2]);
+    pub fn operands(&self, book: Book, j: usize) -> [[[u32; 4]; 2]; 2] {
+        let (book, mut all) = (book.resident(), [[[0; 4]; 2]; 2]);
         unroll!(for K in 0..4 {
-            let codes = self.0[j][K];
-            let turned = codes ^ 0x8888_8888;
-            both[0][K] = book.look_up(codes, turned);
-            both[1][K] = book.look_up(codes >> 16, turned >> 16);
+            unroll!(for SIGN in 0..2 {
+                let selectors = self.0[j][K] ^ book.signs[SIGN];
+                all[0][SIGN][K] = book.look_up(SIGN, selectors);
+                all[1][SIGN][K] = book.look_up(SIGN, selectors >> 16);
+            });
         });
-        both
+        all
+    }
+
+    /// Σ step·x of the lane's sub-block of vectors `FIRST` and FIRST + 1: rows g and g + 8.
+    #[inline(always)]
+    fn sums_of<const FIRST: usize>(&self, book: Book, x: [u32; 2], lane: u32) -> [i32; 2] {
+        let mut c = [[0; 4]; 2];
+        unroll!(for J in 0..2 {
+            let operands = self.operands(book, FIRST + J);
+            unroll!(for HALF in 0..2 {
+                let b = only(lane, (2 * J + HALF) as u32, x);
+                c = [
+                    mma::m16n8k32_s8(operands[HALF][0], b, c[0]),
+                    mma::m16n8k32_s8(operands[HALF][1], b, c[1]),
+                ];
+            });
+        });
+        difference(c)
     }
 
     /// Σ step·x of the lane's sub-blocks t and t + 4: rows g and g + 8 of each. All lanes of the warp call this together.
     #[inline(always)]
     fn sums(&self, book: Book, x: &Activation, lane: u32) -> [[i32; 2]; 2] {
-        let (first, second) = ([x.words[0], x.words[1]], [x.words[2], x.words[3]]);
-        let [a, b] = self.operands(book, 0);
-        let c = mma::m16n8k32_s8(
-            b,
-            only(lane, 1, first),
-            mma::m16n8k32_s8(a, only(lane, 0, first), [0; 4]),
-        );
-        let [a, b] = self.operands(book, 1);
-        let c = mma::m16n8k32_s8(b, only(lane, 3, first), mma::m16n8k32_s8(a, only(lane, 2, first), c));
-        let [a, b] = self.operands(book, 2);
-        let e = mma::m16n8k32_s8(
-            b,
-            only(lane, 1, second),
-            mma::m16n8k32_s8(a, only(lane, 0, second), [0; 4]),
-        );
-        let [a, b] = self.operands(book, 3);
-        let e = mma::m16n8k32_s8(b, only(lane, 3, second), mma::m16n8k32_s8(a, only(lane, 2, second), e));
-        [wide(c), wide(e)]
+        [
+            self.sums_of::<0>(book, [x.words[0], x.words[1]], lane),
+            self.sums_of::<2>(book, [x.words[2], x.words[3]], lane),
+        ]
     }
 }
 
@@ -186,8 +187,7 @@ impl Mxfp4Tile {
     #[inline(always)]
     fn row(&self, r: u32, v: [i32; 2], x: &Activation) -> f32 {
         let d = |k: u32| power_of_two(self.exponents >> (16 * r + 8 * k) & 255);
-        let sum = |k: usize| (v[k] - FP4_RAISED * x.sums[k]) as f32;
-        float::fma(d(0) * x.scale, sum(0), d(1) * x.scale * sum(1))
+        float::fma(d(0) * x.scale, v[0] as f32, d(1) * x.scale * v[1] as f32)
     }
 }
 
@@ -287,14 +287,16 @@ mod tests {
 
     #[test]
     fn every_code_in_every_place_has_its_step() {
-        for (book, steps, raised) in [(IQ4, IQ4_TABLE, 0), (FP4, FP4_TABLE, FP4_RAISED as i8)] {
+        for (book, steps) in [(IQ4, IQ4_TABLE), (FP4, FP4_TABLE)] {
             for (code, step) in (0u32..).zip(steps) {
-                let turned = code >> 1 | (code & 1) << 3;
                 for place in 0..4 {
                     // The neighbours have the other extreme.
-                    let codes = (0x7777 & !(15 << (4 * place))) | turned << (4 * place);
-                    let found = book.look_up(codes, codes ^ 0x8888).to_le_bytes()[place as usize];
-                    assert_eq!(found as i8, step + raised, "code {code}, place {place}");
+                    let codes = (0x7777 & !(15 << (4 * place))) | code << (4 * place);
+                    let found = |sign| {
+                        let bytes = book.look_up(sign, codes ^ book.signs[sign] & 0xffff).to_le_bytes();
+                        i32::from(bytes[place as usize] as i8)
+                    };
+                    assert_eq!(found(0) - found(1), i32::from(step), "code {code}, place {place}");
                 }
             }
         }

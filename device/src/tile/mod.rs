@@ -83,3 +83,10 @@ fn only(lane: u32, pair: u32, words: [u32; 2]) -> [u32; 2] {
 fn wide(c: [i32; 4]) -> [i32; 2] {
     [c[0] * 256 + c[1], c[2] * 256 + c[3]]
 }
+
+/// [`wide`] of the first accumulator less that of the second.
+#[inline(always)]
+fn difference(c: [[i32; 4]; 2]) -> [i32; 2] {
+    let ([a, b], [m, n]) = (wide(c[0]), wide(c[1]));
+    [a - m, b - n]
+}

@@ -1,9 +1,8 @@
 //! The tile product of NVFP4.
 //!
 //! `w = scale·step` with an unsigned E4M3 scale for each 16 columns; the scale of the whole tensor is not applied here.
-//! Steps are raised as [`codes`](super::codes) says, so the sums of the activations over 16 columns are wanted too.
 
-use super::codes::{Codes, FP4, FP4_RAISED};
+use super::codes::{Codes, FP4};
 use super::{Activation, Source, Tile, sixteen};
 use crate::layout;
 use crate::num::half;
@@ -68,21 +67,11 @@ impl Tile for Nvfp4Tile {
     fn scales(&self, _lane: u32) {}
 
     #[inline(always)]
-    fn prepare(x: Activation, lane: u32) -> Activation {
-        let x = sixteen::with_sums(x, lane);
-        Activation {
-            fine: x.fine.map(|sum| FP4_RAISED * sum),
-            ..x
-        }
-    }
-
-    #[inline(always)]
     fn multiply(&self, (): (), x: &Activation, lane: u32) -> [f32; 2] {
         let (mut v, mut w) = ([0; 4], [0; 4]);
         unroll!(for A in 0..4 {
-            let [a, b] = sixteen::sums(self.codes.operands(FP4, A), x, A, lane);
-            v[A] = a - x.fine[A];
-            w[A] = b - x.fine[A];
+            let [[p, n], [q, m]] = self.codes.operands(FP4, A);
+            [v[A], w[A]] = sixteen::differences([[p, q], [n, m]], x, A, lane);
         });
         let scale = SCALE * x.scale;
         [scale * row(self.scales[0], v), scale * row(self.scales[1], w)]

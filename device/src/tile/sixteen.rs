@@ -3,7 +3,7 @@
 //! Accumulator a = 0…3 takes two products (u = 0, 1), whose two k-halves meet activations of their own column pairs. So
 //! lane `(g, t)` ends with the sums of sub-block `8·(a/2) + 2t + a mod 2`, and `t / 2` says which product it came from.
 
-use super::wide;
+use super::{difference, wide};
 use crate::tile::Activation;
 use cuda_std::prelude::*;
 
@@ -23,6 +23,16 @@ pub(super) fn sums(operands: [[u32; 4]; 2], x: &Activation, a: usize, lane: u32)
     let columns = columns(x, a, lane);
     let c = mma::m16n8k32_s8(operands[0], columns[0], [0; 4]);
     wide(mma::m16n8k32_s8(operands[1], columns[1], c))
+}
+
+/// As [`sums`], of magnitudes: what the positive steps give less what the negative ones do.
+#[inline(always)]
+pub(super) fn differences(operands: [[[u32; 4]; 2]; 2], x: &Activation, a: usize, lane: u32) -> [i32; 2] {
+    let columns = columns(x, a, lane);
+    let of = |[first, second]: [[u32; 4]; 2]| {
+        mma::m16n8k32_s8(second, columns[1], mma::m16n8k32_s8(first, columns[0], [0; 4]))
+    };
+    difference([of(operands[0]), of(operands[1])])
 }
 
 /// As [`sums`], of unsigned bytes.
