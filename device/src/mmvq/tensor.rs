@@ -43,7 +43,7 @@ pub struct Product {
 }
 
 #[inline(always)]
-unsafe fn multiply<T: Tile, S: Supply<T>>(product: Product, extra: Extra) {
+unsafe fn multiply<T: Tile, S: Supply<T>, const LONG: bool>(product: Product, extra: Extra) {
     let (id, warps) = (thread::thread_idx_x(), thread::block_dim_x() / 32);
     let warp = id / 32;
     if !extra.ids.is_null() {
@@ -63,7 +63,7 @@ unsafe fn multiply<T: Tile, S: Supply<T>>(product: Product, extra: Extra) {
     };
     let step = warps as usize * T::BYTES;
     let group_bytes = product.blocks as usize * T::BYTES;
-    let work = Work {
+    let work = Work::<LONG> {
         x,
         groups: product.rows.div_ceil(16),
         blocks: product.blocks,
@@ -72,15 +72,18 @@ unsafe fn multiply<T: Tile, S: Supply<T>>(product: Product, extra: Extra) {
         warp,
         lane: id % 32,
         step,
-        stride: thread::grid_dim_x() as usize * group_bytes - (product.rounds - 1) as usize * step,
+        stride: thread::grid_dim_x() as usize * group_bytes
+            - if LONG { (product.rounds - 1) as usize * step } else { 0 },
     };
     let mut at = work.first::<T>(weights);
     // SAFETY: there are no more blocks than row groups, so the first tile exists; each warp has its own shared memory.
     let mut supply = unsafe { S::start(&work, at, 2 * RowSums::BYTES + warp * S::BYTES) };
     pdl::launch_dependents();
-    let mut sums = [RowSums::at(0), RowSums::at(RowSums::BYTES)];
-    sums[0].clear_absent(warps, id);
-    sums[1].clear_absent(warps, id);
+    // Offset of the row sums' place; there are two.
+    let mut meeting = 0;
+    unroll!(for K in 0..2 {
+        RowSums::at(K as u32 * RowSums::BYTES).clear_absent(warps, id);
+    });
     pdl::wait();
     // SAFETY: the launch before this one has written x.
     let mut activation = unsafe { work.activation::<T>(0) };
@@ -95,20 +98,21 @@ unsafe fn multiply<T: Tile, S: Supply<T>>(product: Product, extra: Extra) {
             part
         };
         row_sums = [row_sums[0] + part[0], row_sums[1] + part[1]];
-        if work.rounds > 1 {
+        if LONG && work.rounds > 1 {
             // SAFETY: as above.
             activation = unsafe { work.activation::<T>(next.round) };
         }
         if next.round == 0 {
-            sums[0].put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, work.lane);
+            let sums = RowSums::at(meeting);
+            sums.put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, work.lane);
             thread::sync_threads();
             let row = at.group * 16 + id;
             if id < 16 && row < product.rows {
                 // SAFETY: y and the bias have `rows` elements.
-                unsafe { global::store(y.add(row as usize), sums[0].total(id) * factor + extra.term(row)) };
+                unsafe { global::store(y.add(row as usize), sums.total(id) * factor + extra.term(row)) };
             }
-            // The other buffer: nobody writes this one again before the next barrier.
-            sums = [sums[1], sums[0]];
+            // The other place: nobody writes this one again before the next barrier.
+            meeting ^= RowSums::BYTES;
             row_sums = [0.0; 2];
         }
         at = next;
@@ -125,7 +129,13 @@ macro_rules! kernels {
             #[kernel(pdl, registers = 64)]
             pub unsafe fn $name(product: Product, extra: Extra) {
                 // SAFETY: the launch's contract.
-                unsafe { multiply::<$tile, $supply>(product, extra) }
+                unsafe {
+                    if <$supply as Supply<$tile>>::SHORT && product.rounds == 1 {
+                        multiply::<$tile, $supply, false>(product, extra);
+                    } else {
+                        multiply::<$tile, $supply, true>(product, extra);
+                    }
+                }
             }
         )*
 

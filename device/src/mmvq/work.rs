@@ -12,14 +12,14 @@ pub struct Place {
     pub tile: *const u8,
 }
 
-/// What a warp has to do: tiles of every so many row groups.
+/// What a warp has to do: tiles of every so many row groups, several of each where rows are `LONG`.
 #[derive(Clone, Copy)]
-pub struct Work {
+pub struct Work<const LONG: bool> {
     pub x: *const u8,
     pub groups: u32,
     /// Tiles of a row.
     pub blocks: u32,
-    /// Tiles of a row that each warp takes.
+    /// Tiles of a row that each warp takes: one unless `LONG`.
     pub rounds: u32,
     pub warps: u32,
     pub warp: u32,
@@ -30,7 +30,7 @@ pub struct Work {
     pub stride: usize,
 }
 
-impl Work {
+impl<const LONG: bool> Work<LONG> {
     /// The column block of this warp in `round`; past the row's end where `blocks` is no multiple of the warps.
     #[inline(always)]
     fn block(&self, round: u32) -> u32 {
@@ -58,7 +58,7 @@ impl Work {
     /// Whether the warp has a tile there, where the row group exists; if not its weights count as zero.
     #[inline(always)]
     pub fn in_row(&self, at: Place) -> bool {
-        self.block(at.round) < self.blocks
+        !LONG || self.block(at.round) < self.blocks
     }
 
     /// The activations of the tiles of a round; past the row's end the last ones, which meet zero weights.
@@ -76,7 +76,7 @@ impl Work {
     /// The next tile of the row group, or the first of this block's next one.
     #[inline(always)]
     pub fn after(&self, at: Place) -> Place {
-        if at.round + 1 < self.rounds {
+        if LONG && at.round + 1 < self.rounds {
             Place {
                 group: at.group,
                 round: at.round + 1,
