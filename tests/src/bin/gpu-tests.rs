@@ -103,6 +103,9 @@ fn run_selftests(gpu: &Gpu, filter: &str, score: &mut Score) {
     for case in gpu_selftests::cases(&selftests).filter(|case| case.info.name.contains(filter)) {
         score.note(case.info.name, gpu_selftests::run(&selftests, case, 20));
     }
+    if "selftest_clusters of each size".contains(filter) {
+        score.note("selftest_clusters of each size", gpu_selftests::clusters(&selftests));
+    }
 }
 
 fn run_situations(gpu: &Gpu, arguments: &Arguments, filter: &str, score: &mut Score) {
