@@ -3,7 +3,7 @@
 //! **Computes** `y[r] = scale·Σ_c W[r][c]·x[c] + bias[r]` for r < rows, and the same for chosen experts, a rank each
 //! (grid y): rank k takes matrix `ids[k]` of a stack ([`Extra`]). W lies in tiles of 16 rows × 256 columns
 //! (the layouts of [`layout`](crate::layout) with that name; tile (group, b) at `(group·blocks + b)·BYTES`), x as 16-bit records
-//! ([`Wide`]), y is f32.
+//! ([`Wide`](crate::layout::activation::Wide)), y is f32.
 //!
 //! **Moves** the file's bytes of W, once, past L1; each block of threads reads the
 //! 2.25 bytes a column of x from L2 once if a warp has one tile of a row, else once a row group.
