@@ -5,6 +5,7 @@
 //! no row groups of 16 and is the yardstick that the tensor form has to beat.
 
 pub mod dp4a;
+mod meeting;
 mod supply;
 pub mod tensor;
 mod work;

@@ -18,12 +18,13 @@
 //! **Launch**: [`launch`](fn@launch), [`launch_with`]; columns a multiple of the type's block; PDL allowed. y must not be read by launches before this one
 //! that have not ended.
 
+use super::meeting::Meeting;
 use super::supply::{Direct, Ring, Supply};
 use super::work::Work;
 use crate::gemv::{Extra, rank_stride};
 use crate::tile::{
     Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile, Q4_0Tile, Q4_1Tile, Q4KTile, Q5_0Tile, Q5_1Tile,
-    Q5KTile, Q6KTile, Q8_0Tile, RowSums, Tile, quad_sum,
+    Q5KTile, Q6KTile, Q8_0Tile, Tile,
 };
 use cuda_std::prelude::*;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -77,13 +78,9 @@ unsafe fn multiply<T: Tile, S: Supply<T>, const LONG: bool>(product: Product, ex
     };
     let mut at = work.first::<T>(weights);
     // SAFETY: there are no more blocks than row groups, so the first tile exists; each warp has its own shared memory.
-    let mut supply = unsafe { S::start(&work, at, 2 * RowSums::BYTES + warp * S::BYTES) };
+    let mut supply = unsafe { S::start(&work, at, Meeting::BYTES + warp * S::BYTES) };
     pdl::launch_dependents();
-    // Offset of the row sums' place; there are two.
-    let mut meeting = 0;
-    unroll!(for K in 0..2 {
-        RowSums::at(K as u32 * RowSums::BYTES).clear_absent(warps, id);
-    });
+    let mut meeting = Meeting::new(warps);
     pdl::wait();
     // SAFETY: the launch before this one has written x.
     let mut activation = unsafe { work.activation::<T>(0) };
@@ -103,16 +100,14 @@ unsafe fn multiply<T: Tile, S: Supply<T>, const LONG: bool>(product: Product, ex
             activation = unsafe { work.activation::<T>(next.round) };
         }
         if next.round == 0 {
-            let sums = RowSums::at(meeting);
-            sums.put([quad_sum(row_sums[0]), quad_sum(row_sums[1])], warp, work.lane);
-            thread::sync_threads();
-            let row = at.group * 16 + id;
-            if id < 16 && row < product.rows {
-                // SAFETY: y and the bias have `rows` elements.
-                unsafe { global::store(y.add(row as usize), sums.total(id) * factor + extra.term(row)) };
+            if meeting.put(row_sums, warp, work.lane) || !work.has(next) {
+                meeting.totals(at.group, warp, work.lane, |row, total| {
+                    if row < product.rows {
+                        // SAFETY: y and the bias have `rows` elements.
+                        unsafe { global::store(y.add(row as usize), total * factor + extra.term(row)) };
+                    }
+                });
             }
-            // The other place: nobody writes this one again before the next barrier.
-            meeting ^= RowSums::BYTES;
             row_sums = [0.0; 2];
         }
         at = next;
@@ -183,10 +178,11 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
-    use super::{Extra, Product, RowSums, prepare_of};
+    use super::{Extra, Meeting, Product, prepare_of};
     use crate::layout::Shape;
     use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
+    use crate::tile::RowSums;
     use cuda_std::launch::{LaunchConfig, PreparedLaunch};
     use sparkinfer_gguf::types::TensorType;
 
@@ -229,7 +225,7 @@ mod host {
         let tiles = multiple(KERNEL, shape.columns, ty.block_len())?.div_ceil(256);
         let grid = rows.div_ceil(16).min(max_blocks.max(1));
         let config = LaunchConfig::shaped([grid, ranks, 1], [32 * warps(tiles), 1, 1])
-            .shared(2 * RowSums::BYTES + warps(tiles) * warp_bytes)
+            .shared(Meeting::BYTES + warps(tiles) * warp_bytes)
             .pdl(true);
         let product = Product {
             weights: o.weights,

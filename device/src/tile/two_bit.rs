@@ -1,8 +1,9 @@
 //! The tile products of Q2_K and Q3_K.
 //!
-//! `w = d·scale·q − dmin·min` and `w = d·(scale − 32)·(q − 4·n)`, n the inverted third bit. Bits are masked where they lie:
-//! the A operand is q·4^f, unsigned, and the few sums are shifted down. Before that they stay below 16·192·32512 < 2²⁷,
-//! a row's four of them with their scales below 4·32·16·4·32512 < 2²⁸.
+//! `w = d·scale·q − dmin·min` and `w = d·(scale − 32)·(q − 4)`. Bits are masked where they lie: the A operand is a power of
+//! two times q, unsigned, and the few sums are shifted down. Those of Q2_K stay below 16·192·32512 < 2²⁷ before that, a
+//! row's four of them with their scales below 4·15·16·3·32512 < 2²⁷. Those of Q3_K, once 4·Σ x is off, are shifted
+//! with their scales: three together stay below 3·32·8·16·4·32512 < 2³¹, the fourth below 32·32·16·4·32512 < 2³¹.
 
 use super::{Activation, Source, Tile, sixteen};
 use crate::layout;
@@ -112,36 +113,60 @@ impl Tile for Q2KTile {
 /// A lane's share of a Q3_K tile: see [`layout::Q3KTile`].
 #[derive(Clone, Copy)]
 pub struct Q3KTile {
-    low: TwoBits,
-    third: [u32; 4],
+    values: [[u32; 4]; 3],
     low_scales: u32,
     /// In the lane's half.
     high_scales: u32,
     row_scales: u32,
 }
 
+/// By how many bits the sums of the lane's sub-block of accumulators 0…2 are too high.
+#[inline(always)]
+fn raised(lane: u32) -> u32 {
+    3 * (lane >> 1 & 1)
+}
+
+/// And those of accumulator 3.
+const RAISED_LAST: u32 = 5;
+
+/// The A operand of accumulator 3: two bits that lie on top, and below them bit 6 of `low`.
+#[inline(always)]
+fn gathered(top: [u32; 4], low: [u32; 4]) -> [u32; 4] {
+    let word = |k: usize| top[k] & 0xc0c0_c0c0 | low[k] >> 1 & 0x2020_2020;
+    [word(0), word(1), word(2), word(3)]
+}
+
 impl Q3KTile {
-    /// Σ (q − 4n)·x of the lane's sub-block of accumulator `A`.
+    /// The A operands of the two products of accumulator `A`.
     #[inline(always)]
-    fn sums<const A: usize>(&self, x: &Activation, lane: u32) -> [i32; 2] {
-        let mask = 0x0101_0101 << (2 * A);
-        let operands = [masked(self.third, mask), masked(self.third, mask << 1)];
-        let ([a, b], [n, m]) = (
-            self.low.sums::<A>(x, lane),
-            sixteen::unsigned_sums(operands, x, A, lane),
-        );
-        let shift = 2 * A as u32 + (lane >> 1 & 1);
-        [a - (n >> shift << 2), b - (m >> shift << 2)]
+    fn operands<const A: usize>(&self) -> [[u32; 4]; 2] {
+        let [first, second, third] = self.values;
+        if A < 3 {
+            let both = self.values[A % 3];
+            [masked(both, 0x0707_0707), masked(both, 0x3838_3838)]
+        } else {
+            let next = third.map(|word| word >> 1);
+            [gathered(first, third), gathered(second, next)]
+        }
     }
 
-    /// Row `r` of the lane: its four sums with their scales.
+    /// `scale − 32` of the lane's four sub-blocks of rows g and g + 8, each a signed byte.
     #[inline(always)]
-    fn row(&self, r: u32, high: u32, v: [i32; 4]) -> i32 {
-        let scale = |a: u32| {
-            let low = self.low_scales >> (16 * r + 4 * a) & 15;
-            (low | (high >> (8 * r + 2 * a) & 3) << 4) as i32 - 32
-        };
-        (scale(0) * v[0] + scale(1) * v[1]) + (scale(2) * v[2] + scale(3) * v[3])
+    fn sub_scales(&self, lane: u32) -> [u32; 2] {
+        let low = [self.low_scales & 0x0f0f_0f0f, self.low_scales >> 4 & 0x0f0f_0f0f];
+        let half = dot::permute_bytes(self.high_scales, 0, if lane & 1 == 0 { 0x4410 } else { 0x4432 });
+        let high = [half | half << 14, half << 4 | half << 18].map(|bits| bits & 0x3030_3030);
+        // 96 more is 32 less, but for the top bit, and has no carry.
+        let signed = |k: usize| ((low[k] | high[k]) + 0x6060_6060) ^ 0x8080_8080;
+        [signed(0), signed(1)]
+    }
+
+    /// Row `r` of the lane: its four sums with their scales, still raised, shifted down.
+    #[inline(always)]
+    fn row(scales: u32, v: [i32; 4], lane: u32) -> i32 {
+        // `prmt` takes the byte, and three times eight copies of its sign.
+        let part = |k: usize| dot::permute_bytes(scales, 0, 0x8880 + 0x1111 * k as u32) as i32 * v[k];
+        (((part(0) + part(1)) + part(2)) >> raised(lane)) + (part(3) >> RAISED_LAST)
     }
 }
 
@@ -152,8 +177,7 @@ impl Tile for Q3KTile {
     #[inline(always)]
     fn zero() -> Self {
         Self {
-            low: TwoBits::ZERO,
-            third: [0; 4],
+            values: [[0; 4]; 3],
             low_scales: 0,
             high_scales: 0,
             row_scales: 0,
@@ -166,8 +190,7 @@ impl Tile for Q3KTile {
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
             Self {
-                low: TwoBits::load(tile, lane),
-                third: tile.vector(layout::Q3KTile::THIRD, lane),
+                values: [tile.vector(0, lane), tile.vector(512, lane), tile.vector(1024, lane)],
                 low_scales: tile.read(layout::Q3KTile::LOW_SCALES + 4 * at),
                 high_scales: tile.read(layout::Q3KTile::HIGH_SCALES + 4 * (at / 2)),
                 row_scales: tile.read(layout::Q3KTile::ROW_SCALES + (at & !3)),
@@ -181,15 +204,24 @@ impl Tile for Q3KTile {
     }
 
     #[inline(always)]
+    fn prepare(x: Activation, lane: u32) -> Activation {
+        let x = sixteen::with_sums(x, lane);
+        let mut fine = x.fine.map(|sum| 4 * sum << raised(lane));
+        fine[3] = 4 * x.fine[3] << RAISED_LAST;
+        Activation { fine, ..x }
+    }
+
+    #[inline(always)]
     fn multiply(&self, d: [f32; 2], x: &Activation, lane: u32) -> [f32; 2] {
         let (mut v, mut w) = ([0; 4], [0; 4]);
         unroll!(for A in 0..4 {
-            [v[A], w[A]] = self.sums::<A>(x, lane);
+            let [a, b] = sixteen::unsigned_sums(self.operands::<A>(), x, A, lane);
+            [v[A], w[A]] = [a - x.fine[A], b - x.fine[A]];
         });
-        let high = self.high_scales >> (16 * (lane & 1));
+        let scales = self.sub_scales(lane);
         [
-            d[0] * x.scale * self.row(0, high, v) as f32,
-            d[1] * x.scale * self.row(1, high, w) as f32,
+            d[0] * x.scale * Self::row(scales[0], v, lane) as f32,
+            d[1] * x.scale * Self::row(scales[1], w, lane) as f32,
         ]
     }
 }
