@@ -43,11 +43,11 @@ fn found<B: Backend>(model: &Model, expected: &ModelSpec, ours: (&Gguf, &ModelSp
     let reference = CpuEngine::new(&model.gguf, expected, &CpuOptions::reference(window)).unwrap();
     let ours = GpuEngine::load(device, gguf, spec, window, &mut |_, _| {}).unwrap();
     let mut parties = Parties {
-        references: vec![Predictor {
+        references: vec![Box::new(Predictor {
             name: "cpu-f32".to_owned(),
             engine: Box::new(reference),
             way: Way::Prompt,
-        }],
+        })],
         ours: Predictor {
             name: "ours".to_owned(),
             engine: Box::new(ours),

@@ -164,6 +164,47 @@ fn types_of_cache_at_depth() {
 }
 
 #[test]
+fn a_recorded_reference_gives_the_numbers_of_the_reference() {
+    let (folder, text) = excerpt(1000);
+    let text = text.to_str().expect("the path is UTF-8");
+    let path = folder.path().join("reference");
+    let path = path.to_str().expect("the path is UTF-8");
+    let asked = ["--file", text, "--ctx", "32", "--windows", "2", "--write", "3"];
+    let asked = [&asked[..], &["--depth", "0,90", "--tokens-at-depth", "4"]].concat();
+    let record = ["accuracy", "--quiet", "--no-hash", "--record", path];
+    let said = run_well(&[&record[..], &asked].concat());
+    assert!(said.out.is_empty() && said.err.contains("reference: "), "{said:?}");
+    let (out, replayed) = measured(&[&asked[..], &["--reference-file", path]].concat());
+    let (_, computed) = measured(&asked);
+    for part in ["ours", "depths", "writing", "ways"] {
+        assert_eq!(replayed["found"][part], computed["found"][part], "{part}");
+    }
+    assert!(out.contains("cpu-f32: recorded: CPU"), "{out}");
+
+    let measure = [
+        "accuracy",
+        "--device",
+        "cpu",
+        "--quiet",
+        "--no-hash",
+        "--reference-file",
+        path,
+    ];
+    let elsewhere = ["--file", text, "--ctx", "32", "--windows", "2", "--depth", "80"];
+    refused(
+        &[&measure[..], &elsewhere].concat(),
+        &["reference", "has no predictions", "behind 80"],
+    );
+    let whole = std::fs::read(path).expect("there is a recording");
+    std::fs::write(path, &whole[..whole.len() - 4]).expect("a file can be written");
+    refused(&[&measure[..], &asked].concat(), &["reference", "not whole"]);
+    misused(
+        &["accuracy", "--file", text, "--record", path, "--gate", path],
+        "--gate",
+    );
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let (folder, text) = excerpt(1000);
     let text = text.to_str().expect("the path is UTF-8");

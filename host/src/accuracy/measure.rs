@@ -2,15 +2,16 @@
 
 use super::base_file::rounded;
 use super::distribution::{Distribution, Point};
-use super::source::{Predictor, Recorded, Source, Way};
+use super::recording::Recorder;
+use super::source::{Predictor, Recorded, Reference, Way};
 use super::summary::{Comparison, Estimate};
-use super::{AccuracyError, AtDepth, Found, Options, Result, Text, Writing};
+use super::{AtDepth, Found, Options, Result, Text, Writing};
 use crate::engine::EngineError;
 
 /// Who takes part.
 pub struct Parties<'e> {
     /// Those measured by; the first is the main one.
-    pub references: Vec<Predictor<'e>>,
+    pub references: Vec<Box<dyn Reference + 'e>>,
     /// What is measured.
     pub ours: Predictor<'e>,
     /// The same in other configurations, which are measured at depth only.
@@ -47,17 +48,6 @@ fn points(base: &[Distribution], candidate: &[Distribution], predicted: &[u32]) 
     Ok(compared.collect::<crate::engine::Result<_>>()?)
 }
 
-/// Names the party whose error it is.
-fn of_party<T>(party: &str, result: Result<T>) -> Result<T> {
-    result.map_err(|error| match error {
-        AccuracyError::Engine(error) => AccuracyError::Party {
-            party: party.to_owned(),
-            error,
-        },
-        other => other,
-    })
-}
-
 /// Measures. Engines have room for [`Options::context`] tokens; `note` is told what is being measured.
 ///
 /// # Errors
@@ -67,7 +57,7 @@ pub fn measure(parties: &mut Parties<'_>, text: &Text, options: &Options, note: 
         return Err(EngineError::Invalid("nothing to measure by: a reference and a window are needed".into()).into());
     }
     let mut found = over_windows(parties, text, note)?;
-    let (reference, ours) = (&mut parties.references[0], &mut parties.ours);
+    let (reference, ours) = (parties.references[0].as_mut(), &mut parties.ours);
     for &depth in &options.way_depths {
         note(&format!("prompt against decoding at depth {depth}"));
         found.ways.push(ways_at(ours, text, depth, options.tokens_at_depth)?);
@@ -75,10 +65,10 @@ pub fn measure(parties: &mut Parties<'_>, text: &Text, options: &Options, note: 
     for &depth in &options.depths {
         note(&format!("depth {depth}"));
         let stretch = Stretch::new(text, depth, options.tokens_at_depth)?;
-        let base = stretch.predictions(reference)?;
+        let base = reference.predictions(&stretch.tokens, depth)?;
         for candidate in std::iter::once(&mut *ours).chain(&mut parties.variants) {
-            let predictions = stretch.predictions(candidate)?;
-            let comparison = stretch.compare(&reference.name, &base, &candidate.name, &predictions)?;
+            let predictions = candidate.predictions(&stretch.tokens, depth)?;
+            let comparison = stretch.compare(reference.name(), &base, &candidate.name, &predictions)?;
             found.depths.push(AtDepth { depth, comparison });
         }
     }
@@ -87,6 +77,44 @@ pub fn measure(parties: &mut Parties<'_>, text: &Text, options: &Options, note: 
         found.writing = Some(writing(reference, ours, text, options)?);
     }
     Ok(found)
+}
+
+/// Writes to `recorder` what `reference` answers to everything that [`measure`] asks its first reference.
+///
+/// # Errors
+/// No window, a text too short for a depth, the reference's own, or a file that cannot be written.
+pub fn record(
+    reference: &mut dyn Reference,
+    text: &Text,
+    options: &Options,
+    recorder: &mut Recorder,
+    note: &mut dyn FnMut(&str),
+) -> Result<()> {
+    for (index, window) in text.windows.iter().enumerate() {
+        note(&window_of(index, text));
+        recorder.predictions(reference, &window.input(), window.first_scored())?;
+    }
+    for &depth in &options.depths {
+        note(&format!("depth {depth}"));
+        let stretch = Stretch::new(text, depth, options.tokens_at_depth)?;
+        recorder.predictions(reference, &stretch.tokens, depth)?;
+    }
+    if options.written > 0 {
+        for prompt in prompts(text, options) {
+            recorder.writes(reference, &prompt, options.written)?;
+        }
+    }
+    Ok(())
+}
+
+fn window_of(index: usize, text: &Text) -> String {
+    format!("window {} of {}", index + 1, text.windows.len())
+}
+
+/// The prompts behind which engines write by themselves.
+fn prompts(text: &Text, options: &Options) -> impl Iterator<Item = Vec<u32>> {
+    let windows = text.windows.iter().take(options.prompts);
+    windows.map(|window| window.input()[..window.first_scored()].to_vec())
 }
 
 /// All pairs over all windows.
@@ -108,7 +136,7 @@ fn over_windows(parties: &mut Parties<'_>, text: &Text, note: &mut dyn FnMut(&st
         floor: Pair::default(),
     };
     for index in 0..text.windows.len() {
-        note(&format!("window {} of {}", index + 1, text.windows.len()));
+        note(&window_of(index, text));
         pairs.add_window(parties, text, index)?;
     }
     Ok(pairs.found(parties, text.windows[0].first_scored()))
@@ -117,13 +145,11 @@ fn over_windows(parties: &mut Parties<'_>, text: &Text, note: &mut dyn FnMut(&st
 impl Pairs {
     fn add_window(&mut self, parties: &mut Parties<'_>, text: &Text, index: usize) -> Result<()> {
         let window = &text.windows[index];
-        let predictions = |source: &mut dyn Source| {
-            let found = source.predictions(index, window);
-            of_party(source.name(), found)
-        };
-        let references = parties.references.iter_mut().map(|reference| predictions(reference));
+        let (input, from) = (window.input(), window.first_scored());
+        let references = parties.references.iter_mut();
+        let references = references.map(|reference| reference.predictions(&input, from));
         let references = references.collect::<Result<Vec<_>>>()?;
-        let ours = predictions(&mut parties.ours)?;
+        let ours = parties.ours.predictions(&input, from)?;
         let next = window.predicted();
         for (pair, reference) in self.ours.iter_mut().zip(&references) {
             pair.add(reference, &ours, next)?;
@@ -132,7 +158,7 @@ impl Pairs {
             pair.add(&references[0], reference, next)?;
         }
         if let Some(peer) = &mut parties.peer {
-            let peer = predictions(peer)?;
+            let peer = peer.file.distributions(index)?;
             self.peer.add(&references[0], &peer, next)?;
             self.from_peer.add(&peer, &ours, next)?;
             let floor = references[0]
@@ -150,7 +176,7 @@ impl Pairs {
             Comparison::of(base, candidate, &pair.windows, first, vocab_size)
         };
         let (references, ours) = (&parties.references, &parties.ours.name);
-        let main = &references[0].name;
+        let main = references[0].name();
         let peer = parties.peer.as_ref().map_or("", |peer| &peer.name);
         let from_references = references.iter().zip(&self.ours);
         let others = references[1..].iter().zip(&self.references);
@@ -158,9 +184,11 @@ impl Pairs {
             parties: who(parties),
             vocab_size,
             ours: from_references
-                .filter_map(|(base, pair)| of(&base.name, ours, pair))
+                .filter_map(|(base, pair)| of(base.name(), ours, pair))
                 .collect(),
-            references: others.filter_map(|(other, pair)| of(main, &other.name, pair)).collect(),
+            references: others
+                .filter_map(|(other, pair)| of(main, other.name(), pair))
+                .collect(),
             peer: of(main, peer, &self.peer),
             over_peer: parties
                 .peer
@@ -176,19 +204,16 @@ impl Pairs {
 }
 
 fn who(parties: &Parties<'_>) -> Vec<(String, String)> {
-    let engines = parties
-        .references
-        .iter()
-        .chain([&parties.ours])
-        .chain(&parties.variants);
-    engines
-        .map(|party| (party.name.clone(), party.engine.description().device.clone()))
-        .collect()
+    let of = |party: &dyn Reference| (party.name().to_owned(), party.description());
+    let references = parties.references.iter().map(|reference| of(reference.as_ref()));
+    let candidates = std::iter::once(&parties.ours).chain(&parties.variants);
+    references.chain(candidates.map(|party| of(party))).collect()
 }
 
 /// Some tokens behind a filled cache.
 struct Stretch {
-    before: Vec<u32>,
+    depth: usize,
+    /// Those in the cache, and those behind them.
     tokens: Vec<u32>,
     predicted: Vec<u32>,
 }
@@ -205,27 +230,11 @@ impl Stretch {
         }
         let mut input = text.tokens[..end - 1].to_vec();
         input[0] = text.bos.unwrap_or(input[0]);
-        let tokens = input.split_off(depth);
         Ok(Self {
-            before: input,
-            tokens,
+            depth,
+            tokens: input,
             predicted: text.tokens[depth + 1..end].to_vec(),
         })
-    }
-
-    /// Fills the engine's cache, as a prompt.
-    fn fill(&self, party: &mut Predictor<'_>) -> Result<()> {
-        party.engine.reset();
-        if !self.before.is_empty() {
-            party.engine.prefill(&self.before)?;
-        }
-        Ok(())
-    }
-
-    fn predictions(&self, party: &mut Predictor<'_>) -> Result<Vec<Distribution>> {
-        let filled = self.fill(party);
-        let found = filled.and_then(|()| Ok(party.continue_with(&self.tokens, 0)?));
-        of_party(&party.name, found)
     }
 
     fn compare(
@@ -237,7 +246,7 @@ impl Stretch {
     ) -> Result<Comparison> {
         let window = points(base_predictions, predictions, &self.predicted)?;
         let vocab_size = base_predictions[0].logits().len();
-        let comparison = Comparison::of(base, candidate, &[window], self.before.len(), vocab_size);
+        let comparison = Comparison::of(base, candidate, &[window], self.depth, vocab_size);
         comparison.ok_or_else(|| EngineError::Invalid("no position was scored".into()).into())
     }
 }
@@ -245,35 +254,39 @@ impl Stretch {
 /// Both of an engine's ways behind the same cache.
 fn ways_at(ours: &mut Predictor<'_>, text: &Text, depth: usize, count: usize) -> Result<AtDepth> {
     let stretch = Stretch::new(text, depth, count)?;
-    let filled = stretch.fill(ours);
-    of_party(&ours.name, filled)?;
+    let filled = fill(ours, &stretch.tokens[..depth]);
+    ours.own(filled)?;
     let usual = ours.way;
     let [prompt, decode] = [Way::Prompt, Way::Decode].map(|way| {
         ours.way = way;
         ours.engine.truncate(depth);
-        ours.continue_with(&stretch.tokens, 0)
+        ours.continue_with(&stretch.tokens[depth..], 0)
     });
     ours.way = usual;
-    let prompt = of_party(&ours.name, prompt.map_err(Into::into))?;
-    let decode = of_party(&ours.name, decode.map_err(Into::into))?;
+    let (prompt, decode) = (ours.own(prompt)?, ours.own(decode)?);
     let comparison = stretch.compare("as a prompt", &prompt, "one by one", &decode)?;
     Ok(AtDepth { depth, comparison })
 }
 
-fn writing(reference: &mut Predictor<'_>, ours: &mut Predictor<'_>, text: &Text, options: &Options) -> Result<Writing> {
+/// Fills the engine's cache, as a prompt.
+fn fill(party: &mut Predictor<'_>, tokens: &[u32]) -> crate::engine::Result<()> {
+    party.engine.reset();
+    if !tokens.is_empty() {
+        party.engine.prefill(tokens)?;
+    }
+    Ok(())
+}
+
+fn writing(reference: &mut dyn Reference, ours: &mut Predictor<'_>, text: &Text, options: &Options) -> Result<Writing> {
     let mut all = Writing {
         prompts: 0,
         tokens: 0,
         before_difference: 0,
         identical: 0,
     };
-    for window in text.windows.iter().take(options.prompts) {
-        let prompt = &window.input()[..window.first_scored()];
-        let write = |party: &mut Predictor<'_>| {
-            let written = party.writes(prompt, options.written);
-            of_party(&party.name, written.map_err(Into::into))
-        };
-        let (expected, found) = (write(reference)?, write(ours)?);
+    for prompt in prompts(text, options) {
+        let expected = reference.writes(&prompt, options.written)?;
+        let found = ours.writes(&prompt, options.written)?;
         let same = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
         all.prompts += 1;
         all.tokens += expected.len();

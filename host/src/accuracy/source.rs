@@ -2,10 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::Result;
 use super::base_file::BaseFile;
 use super::distribution::Distribution;
-use super::windows::Window;
+use super::{AccuracyError, Result};
 use crate::engine::{self, Engine};
 use crate::sample::{SampleOptions, Sampler};
 
@@ -29,16 +28,25 @@ pub struct Predictor<'e> {
     pub way: Way,
 }
 
-/// Someone's predictions for the windows of a text.
-pub trait Source {
+/// What others are measured by.
+pub trait Reference {
     /// What reports call it.
     fn name(&self) -> &str;
 
-    /// The predictions for the second half of a window, which is number `index`.
+    /// How it describes itself.
+    fn description(&self) -> String;
+
+    /// The predictions behind each of `tokens` from number `from` on.
     ///
     /// # Errors
     /// Whatever keeps it from predicting; predictions that are no numbers.
-    fn predictions(&mut self, index: usize, window: &Window) -> Result<Vec<Distribution>>;
+    fn predictions(&mut self, tokens: &[u32], from: usize) -> Result<Vec<Distribution>>;
+
+    /// What it writes behind a prompt when it always takes the token it expects most.
+    ///
+    /// # Errors
+    /// Whatever keeps it from writing.
+    fn writes(&mut self, prompt: &[u32], count: usize) -> Result<Vec<u32>>;
 }
 
 impl Predictor<'_> {
@@ -65,11 +73,15 @@ impl Predictor<'_> {
         Ok(found)
     }
 
-    /// What the engine writes behind a prompt when it always takes the token it expects most.
-    ///
-    /// # Errors
-    /// The engine's.
-    pub fn writes(&mut self, prompt: &[u32], count: usize) -> engine::Result<Vec<u32>> {
+    /// Says whose error it is.
+    pub(super) fn own<T>(&self, result: engine::Result<T>) -> Result<T> {
+        result.map_err(|error| AccuracyError::Party {
+            party: self.name.clone(),
+            error,
+        })
+    }
+
+    fn write(&mut self, prompt: &[u32], count: usize) -> engine::Result<Vec<u32>> {
         let (mut written, mut sampler) = (Vec::new(), Sampler::new(SampleOptions::default()));
         self.engine.reset();
         self.engine.generate(prompt, &mut sampler, count, &mut |token| {
@@ -80,14 +92,24 @@ impl Predictor<'_> {
     }
 }
 
-impl Source for Predictor<'_> {
+impl Reference for Predictor<'_> {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn predictions(&mut self, _index: usize, window: &Window) -> Result<Vec<Distribution>> {
+    fn description(&self) -> String {
+        self.engine.description().device.clone()
+    }
+
+    fn predictions(&mut self, tokens: &[u32], from: usize) -> Result<Vec<Distribution>> {
         self.engine.reset();
-        Ok(self.continue_with(&window.input(), window.first_scored())?)
+        let found = self.continue_with(tokens, from);
+        self.own(found)
+    }
+
+    fn writes(&mut self, prompt: &[u32], count: usize) -> Result<Vec<u32>> {
+        let written = self.write(prompt, count);
+        self.own(written)
     }
 }
 
@@ -97,14 +119,4 @@ pub struct Recorded {
     pub name: String,
     /// The file that it wrote.
     pub file: BaseFile,
-}
-
-impl Source for Recorded {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn predictions(&mut self, index: usize, _window: &Window) -> Result<Vec<Distribution>> {
-        self.file.distributions(index)
-    }
 }

@@ -56,7 +56,7 @@ fn measured(model: &Model, ours: Predictor<'_>, peer: Option<Recorded>) -> Found
         ..CpuOptions::practical(128)
     };
     let mut parties = Parties {
-        references: vec![exact(model, "exact"), exact(model, "again")],
+        references: vec![Box::new(exact(model, "exact")), Box::new(exact(model, "again"))],
         ours,
         variants: vec![predictor(&model.gguf, model, "f32 cache", &precise)],
         peer,
@@ -140,8 +140,8 @@ fn a_peer_is_measured_through_its_file() {
     let model = model();
     let text = text(&model, 2);
     let mut reference = exact(&model, "exact");
-    let windows = text.windows.iter().enumerate();
-    let predictions = windows.flat_map(|(i, window)| reference.predictions(i, window).unwrap());
+    let windows = text.windows.iter();
+    let predictions = windows.flat_map(|window| reference.predictions(&window.input(), window.first_scored()).unwrap());
     let bytes = write(WINDOW, &text.tokens[..2 * WINDOW], &predictions.collect::<Vec<_>>());
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("base"), bytes).unwrap();
@@ -207,7 +207,7 @@ fn a_report_can_be_read_and_drawn() {
 #[test]
 fn what_cannot_be_measured_is_refused() {
     let model = model();
-    let run = |references: Vec<Predictor<'_>>, options: &Options, context| {
+    let run = |references: Vec<Box<dyn Reference>>, options: &Options, context| {
         let ours = predictor(&model.gguf, &model, "ours", &CpuOptions::practical(context));
         let mut parties = Parties {
             references,
@@ -224,8 +224,8 @@ fn what_cannot_be_measured_is_refused() {
         depths: vec![1 << 40],
         ..options()
     };
-    assert!(run(vec![exact(&model, "exact")], &deep, 128).contains("take a longer one"));
-    let problem = run(vec![exact(&model, "exact")], &options(), 20);
+    assert!(run(vec![Box::new(exact(&model, "exact"))], &deep, 128).contains("take a longer one"));
+    let problem = run(vec![Box::new(exact(&model, "exact"))], &options(), 20);
     assert!(
         problem.starts_with("ours: ") && problem.contains("context of 20"),
         "{problem}"

@@ -15,7 +15,7 @@ mod together;
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::{Engine, EngineError};
 use crate::load::Model;
@@ -122,7 +122,7 @@ pub struct Report {
 }
 
 /// A model file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFacts {
     /// Name and architecture.
     pub title: String,

@@ -4,8 +4,8 @@ use super::cache::CacheArguments;
 use super::progress::LoadBar;
 use super::{Outcome, output};
 use crate::accuracy::{
-    BaseFile, Gate, LlamaPerplexity, Options, Parties, PeerRun, Predictor, Recorded, Report, Text, Way, Window,
-    measure, svg,
+    BaseFile, Gate, LlamaPerplexity, Options, Parties, PeerRun, Predictor, Recorded, Recorder, Recording, Reference,
+    Report, Text, Way, Window, measure, record, svg,
 };
 use crate::bench::{Machine, ModelFacts, sha256};
 use crate::device::DeviceChoice;
@@ -52,6 +52,17 @@ pub struct Arguments {
     /// Engines to measure by, the main one first: cpu, cuda, cuda:N or emulator with -f32 behind it
     #[arg(long, value_name = "ENGINE,…", value_delimiter = ',', default_value = "cpu-f32")]
     reference: Vec<Side>,
+    /// Measure by predictions that --record wrote, instead of by an engine's
+    #[arg(long, value_name = "PATH", conflicts_with = "reference")]
+    reference_file: Option<PathBuf>,
+    /// Only write what the first reference predicts where it would be asked, for --reference-file: on another machine, or
+    /// once for many measurements
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["reference_file", "device", "f32", "way", "way_depth", "depth_kv_types", "peer", "gate", "json", "plot"]
+    )]
+    record: Option<PathBuf>,
     /// llama.cpp's llama-perplexity, to be run on the same model and text
     #[arg(
         long,
@@ -127,8 +138,14 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         context <= most,
         "{context} tokens are asked for, but the model is made for {most}: take a smaller --ctx, --depth or --way-depth"
     );
+    let facts = facts(&model, !arguments.no_hash);
+    let mut references = arguments.references(&model, &facts, context)?;
+    if let Some(path) = &arguments.record {
+        drop(bar);
+        let recorder = Recorder::create(path, &facts, model.spec.vocab_size, references[0].as_ref())?;
+        return arguments.record(references[0].as_mut(), &text, &options, recorder);
+    }
     let mut progress = |done, all| bar.set(done, all);
-    let references = arguments.references(&model, context)?;
     let (ours, variants) = arguments.measured(&model, context, &mut progress)?;
     drop(bar);
     let (peer, peer_run) = match base {
@@ -150,7 +167,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     let mut note = |what: &str| arguments.note(what);
     let found = measure(&mut parties, &text, &options, &mut note)?;
     let report = Report {
-        model: facts(&model, !arguments.no_hash),
+        model: facts,
         machine: Machine::look(),
         text: text.name,
         window,
@@ -251,21 +268,48 @@ impl Arguments {
         }
     }
 
-    /// The references; they keep their own types of cache.
-    fn references<'m>(&self, model: &'m Model, context: usize) -> Result<Vec<Predictor<'m>>> {
+    /// The references; engines among them keep their own types of cache.
+    fn references<'m>(
+        &self,
+        model: &'m Model,
+        facts: &ModelFacts,
+        context: usize,
+    ) -> Result<Vec<Box<dyn Reference + 'm>>> {
+        if let Some(path) = &self.reference_file {
+            let recording = Recording::open(path)?;
+            recording.check(facts, model.spec.vocab_size)?;
+            return Ok(vec![Box::new(recording)]);
+        }
         let settings = Settings {
             context,
             threads: self.threads.map(usize::from),
             kv: None,
         };
         let references = self.reference.iter().map(|&side| {
-            Ok(Predictor {
+            let engine = side.engine(model, &settings)?;
+            Ok(Box::new(Predictor {
                 name: side.to_string(),
-                engine: side.engine(model, &settings)?,
+                engine,
                 way: Way::Prompt,
-            })
+            }) as Box<dyn Reference + 'm>)
         });
         references.collect()
+    }
+
+    /// Writes the reference's predictions, and nothing else.
+    fn record(
+        &self,
+        reference: &mut dyn Reference,
+        text: &Text,
+        options: &Options,
+        mut recorder: Recorder,
+    ) -> Result<Outcome> {
+        record(reference, text, options, &mut recorder, &mut |what| self.note(what))?;
+        let (bytes, path) = (recorder.finish()?, self.record.as_deref().map(Path::display));
+        if let Some(path) = path {
+            output::note(&format_args!("{path}: {bytes} bytes"));
+        }
+        Ok(Outcome::Done)
     }
 
     /// What is measured, and the same with other types of cache.

@@ -8,16 +8,11 @@ use super::cache::Cache;
 use super::engine::Numerics;
 use super::inputs::Inputs;
 use super::layers::Batch;
-use super::pool::Pool;
 use super::product::{Product, run, transpose};
-use super::rotation::Rotation;
-use super::simd::{Attend, attend, rms_norm};
+use super::simd::{Attend, BLOCK, attend, rms_norm};
 use super::weights::{Weight, optional_values};
 use crate::model::Attention;
 
-/// Positions that are read from the cache together. Blocks are aligned to multiples of it whatever the
-/// batch, so that the order of sums is always the same.
-const BLOCK: usize = 64;
 /// Tokens of a task: each block read from the cache serves all of them.
 const TILE: usize = 16;
 
@@ -51,14 +46,9 @@ impl<'m> AttentionPart<'m> {
 
     /// The part's result, `[tokens][embedding_length]`, for normed inputs `x`. Extends the cache.
     pub(super) fn run(&self, batch: &Batch, cache: &mut Cache, x: &[f32]) -> Vec<f32> {
-        let [mut q, mut k, v] = self.project(batch, x);
-        let rotation = &batch.rotations[self.rotation];
-        self.turn(batch, &self.q_norm, rotation, self.spec.heads, &mut q);
-        self.turn(batch, &self.k_norm, rotation, self.spec.kv_heads, &mut k);
-        let width = self.spec.kv_heads * self.spec.head_dim;
-        for (i, (k, v)) in k.chunks_exact(width).zip(v.chunks_exact(width)).enumerate() {
-            cache.put(batch.first + i, k, v);
-        }
+        let [mut q, k, v] = self.project(batch, x, [&self.q, &self.k, &self.v]);
+        self.turn(batch, &self.q_norm, self.spec.heads, &mut q);
+        self.keep(batch, cache, k, &v);
         let mixed = self.mix(batch, cache, &q);
         let inputs = Inputs::new(batch.pool, &mixed, &[&self.output]);
         let mut out = vec![0.0; batch.tokens() * self.output.rows];
@@ -73,9 +63,23 @@ impl<'m> AttentionPart<'m> {
         transpose(batch.pool, out, batch.tokens())
     }
 
-    /// q, k and v, `[tokens][heads · head_dim]` each.
-    fn project(&self, batch: &Batch, x: &[f32]) -> [Vec<f32>; 3] {
-        let weights = [&self.q, &self.k, &self.v];
+    /// Extends the cache, and computes nothing else.
+    pub(super) fn extend(&self, batch: &Batch, cache: &mut Cache, x: &[f32]) {
+        let [k, v] = self.project(batch, x, [&self.k, &self.v]);
+        self.keep(batch, cache, k, &v);
+    }
+
+    /// Puts keys and values, `[tokens][kv_heads · head_dim]` each, into the cache.
+    fn keep(&self, batch: &Batch, cache: &mut Cache, mut k: Vec<f32>, v: &[f32]) {
+        self.turn(batch, &self.k_norm, self.spec.kv_heads, &mut k);
+        let width = self.spec.kv_heads * self.spec.head_dim;
+        for (i, (k, v)) in k.chunks_exact(width).zip(v.chunks_exact(width)).enumerate() {
+            cache.put(batch.first + i, k, v);
+        }
+    }
+
+    /// The products with some of q, k and v, `[tokens][heads · head_dim]` each.
+    fn project<const N: usize>(&self, batch: &Batch, x: &[f32], weights: [&Weight; N]) -> [Vec<f32>; N] {
         let inputs = Inputs::new(batch.pool, x, &weights);
         let mut out = weights.map(|weight| vec![0.0; batch.tokens() * weight.rows]);
         let products = weights.into_iter().zip(&mut out);
@@ -91,7 +95,8 @@ impl<'m> AttentionPart<'m> {
     }
 
     /// Norms and rotates heads.
-    fn turn(&self, batch: &Batch, norm: &[f32], rotation: &Rotation, heads: usize, x: &mut [f32]) {
+    fn turn(&self, batch: &Batch, norm: &[f32], heads: usize, x: &mut [f32]) {
+        let rotation = &batch.rotations[self.rotation];
         if !norm.is_empty() {
             rms_norm(batch.pool.level, x, norm, batch.eps);
         }
@@ -135,44 +140,47 @@ impl<'m> AttentionPart<'m> {
         let head_dim = self.spec.head_dim;
         let group = self.spec.heads / self.spec.kv_heads;
         let tokens = tile.out.len() / (group * head_dim);
-        let first = batch.first + tile.first;
-        let mut rows: Vec<Attend> = tile
-            .out
-            .chunks_exact_mut(head_dim)
-            .enumerate()
-            .map(|(row, out)| {
-                let head = (tile.first + row / group) * self.spec.heads + tile.kv_head * group + row % group;
-                Attend {
-                    query: &q[head * head_dim..][..head_dim],
-                    scale: self.spec.scale,
-                    softcap: self.spec.softcap,
-                    max: f32::NEG_INFINITY,
-                    sum: 0.0,
-                    out,
-                }
-            })
-            .collect();
+        let (first, kv_head) = (batch.first + tile.first, tile.kv_head);
+        let mut rows = self.rows(q, tile);
+        let mut scores = vec![[0.0; BLOCK]; rows.len()];
         let (mut keys, mut values) = (vec![0.0; BLOCK * head_dim], vec![0.0; BLOCK * head_dim]);
         let all = self.visible(first).start..first + tokens;
+        // Blocks are aligned whatever the batch, so that the order of sums is always the same.
         for start in (all.start / BLOCK * BLOCK..all.end).step_by(BLOCK) {
             let len = BLOCK.min(all.end - start);
-            cache.get(
-                batch.pool.level,
-                tile.kv_head,
-                start,
-                &mut keys[..len * head_dim],
-                &mut values[..len * head_dim],
-            );
+            let (keys, values) = (&mut keys[..len * head_dim], &mut values[..len * head_dim]);
+            cache.get(batch.pool.level, kv_head, start, keys, values);
             for (row, state) in rows.iter_mut().enumerate() {
                 let seen = self.visible(first + row / group);
-                let seen = seen.start.max(start) - start..seen.end.min(start + len).max(start) - start;
-                add_block(batch.pool, state, &keys, &values, seen);
+                let within = |position: usize| position.clamp(start, start + len) - start;
+                state.seen = within(seen.start)..within(seen.end);
             }
+            attend(batch.pool.level, &mut rows, keys, values, &mut scores);
         }
         for row in rows {
             let sum = row.sum as f32;
             row.out.iter_mut().for_each(|out| *out /= sum);
         }
+    }
+
+    /// The tile's queries before the first position.
+    fn rows<'a>(&self, q: &'a [f32], tile: Tile<'a>) -> Vec<Attend<'a>> {
+        let head_dim = self.spec.head_dim;
+        let group = self.spec.heads / self.spec.kv_heads;
+        let outs = tile.out.chunks_exact_mut(head_dim).enumerate();
+        outs.map(|(row, out)| {
+            let head = (tile.first + row / group) * self.spec.heads + tile.kv_head * group + row % group;
+            Attend {
+                query: &q[head * head_dim..][..head_dim],
+                scale: self.spec.scale,
+                softcap: self.spec.softcap,
+                seen: 0..0,
+                max: f32::NEG_INFINITY,
+                sum: 0.0,
+                out,
+            }
+        })
+        .collect()
     }
 
     /// The positions that a query at `position` sees.
@@ -188,21 +196,4 @@ struct Tile<'a> {
     first: usize,
     /// `[tokens][group · head_dim]`.
     out: &'a mut [f32],
-}
-
-/// Adds the positions `seen` of a block, if any.
-fn add_block(pool: &Pool, state: &mut Attend, keys: &[f32], values: &[f32], seen: Range<usize>) {
-    if seen.is_empty() {
-        return;
-    }
-    let width = state.query.len();
-    let range = seen.start * width..seen.end * width;
-    let mut scores = [0.0; BLOCK];
-    attend(
-        pool.level,
-        state,
-        &keys[range.clone()],
-        &values[range],
-        &mut scores[..seen.len()],
-    );
 }

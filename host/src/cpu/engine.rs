@@ -159,8 +159,8 @@ impl<'m> CpuEngine<'m> {
     }
 
     /// Computes `tokens` behind the cached ones and gives the last residual stream, `[tokens][embedding_length]`;
-    /// adds what it is behind the embedding and each part to `trace`.
-    fn forward(&mut self, tokens: &[u32], mut trace: Option<&mut Vec<Vec<f32>>>) -> Vec<f32> {
+    /// adds what it is behind the embedding and each part to `trace`. Where it is not `wanted`, only the caches are right.
+    fn forward(&mut self, tokens: &[u32], wanted: bool, mut trace: Option<&mut Vec<Vec<f32>>>) -> Vec<f32> {
         let width = self.spec.embedding_length;
         let mut x = vec![0.0; tokens.len() * width];
         for (x, &token) in x.chunks_exact_mut(width).zip(tokens) {
@@ -180,6 +180,7 @@ impl<'m> CpuEngine<'m> {
             all: (0..tokens.len() as u32).collect(),
             rotations: &self.stack.rotations,
             eps: self.spec.norm_eps,
+            wanted,
         };
         let (stack, caches) = (&self.stack, &mut self.caches);
         self.pool.enter(|| stack.run(&batch, caches, &mut x, trace));
@@ -240,8 +241,9 @@ impl Engine for CpuEngine<'_> {
     fn prefill(&mut self, tokens: &[u32]) -> Result<&[f32]> {
         self.check(tokens)?;
         let mut last = Vec::new();
-        for batch in tokens.chunks(BATCH) {
-            last = self.forward(batch, None);
+        for (b, batch) in tokens.chunks(BATCH).enumerate() {
+            let wanted = b * BATCH + batch.len() == tokens.len();
+            last = self.forward(batch, wanted, None);
         }
         self.logits = self.head(&last[last.len() - self.spec.embedding_length..]);
         Ok(&self.logits)
@@ -260,8 +262,9 @@ impl Engine for CpuEngine<'_> {
         self.check(tokens)?;
         let width = self.spec.embedding_length;
         for (b, batch) in tokens.chunks(BATCH).enumerate() {
-            let (first, x) = (b * BATCH, self.forward(batch, None));
+            let first = b * BATCH;
             let skipped = from.saturating_sub(first).min(batch.len());
+            let x = self.forward(batch, skipped < batch.len(), None);
             for (h, x) in x[skipped * width..].chunks(HEAD_BATCH * width).enumerate() {
                 let first = first + skipped + h * HEAD_BATCH;
                 for (i, logits) in self.head(x).chunks_exact(self.spec.vocab_size).enumerate() {
@@ -275,7 +278,7 @@ impl Engine for CpuEngine<'_> {
     fn trace(&mut self, token: u32) -> Result<Vec<Vec<f32>>> {
         self.check(&[token])?;
         let mut trace = Vec::new();
-        let last = self.forward(&[token], Some(&mut trace));
+        let last = self.forward(&[token], true, Some(&mut trace));
         trace.push(self.head(&last));
         Ok(trace)
     }

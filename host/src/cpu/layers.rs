@@ -23,6 +23,8 @@ pub(super) struct Batch<'a> {
     pub(super) rotations: &'a [Rotation],
     /// Of every norm.
     pub(super) eps: f32,
+    /// Whether anything is wanted behind the last layer, or the caches alone.
+    pub(super) wanted: bool,
 }
 
 impl Batch<'_> {
@@ -70,7 +72,8 @@ impl<'m> Stack<'m> {
         })
     }
 
-    /// Applies all parts to `x`, `[tokens][embedding_length]`; adds what it is after each of them to `trace`.
+    /// Applies all parts to `x`, `[tokens][embedding_length]`; adds what it is after each of them to `trace`. Where the
+    /// result is not wanted, ends with the last part that has a cache, of which only the cache is computed.
     pub(super) fn run(
         &self,
         batch: &Batch,
@@ -78,7 +81,12 @@ impl<'m> Stack<'m> {
         x: &mut [f32],
         mut trace: Option<&mut Vec<Vec<f32>>>,
     ) {
+        let last = caches.len().checked_sub(1).filter(|_| !batch.wanted);
         for part in &self.parts {
+            if last.is_some() && part.cache() == last {
+                part.extend(batch, caches, x);
+                break;
+            }
             part.run(batch, caches, x);
             if let Some(trace) = &mut trace {
                 trace.push(x.to_vec());
@@ -114,9 +122,29 @@ impl<'m> LoadedPart<'m> {
         })
     }
 
-    fn run(&self, batch: &Batch, caches: &mut [Cache], x: &mut [f32]) {
+    /// The index of its cache.
+    fn cache(&self) -> Option<usize> {
+        match self.operation {
+            LoadedOperation::Attention(_, cache) => Some(cache),
+            _ => None,
+        }
+    }
+
+    /// Extends its cache, if it has one, and leaves `x` as it is.
+    fn extend(&self, batch: &Batch, caches: &mut [Cache], x: &[f32]) {
+        if let LoadedOperation::Attention(attention, cache) = &self.operation {
+            attention.extend(batch, &mut caches[*cache], &self.normed(batch, x));
+        }
+    }
+
+    fn normed(&self, batch: &Batch, x: &[f32]) -> Vec<f32> {
         let mut normed = x.to_vec();
         rms_norm(batch.pool.level, &mut normed, &self.norm, batch.eps);
+        normed
+    }
+
+    fn run(&self, batch: &Batch, caches: &mut [Cache], x: &mut [f32]) {
+        let normed = self.normed(batch, x);
         let mut out = match &self.operation {
             LoadedOperation::Attention(attention, cache) => attention.run(batch, &mut caches[*cache], &normed),
             LoadedOperation::Dense(network) => network.run(batch, &normed),

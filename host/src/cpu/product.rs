@@ -7,6 +7,8 @@ use super::weights::{Kernel, Weight};
 
 /// Multiplications that make a task worth handing to another thread.
 const TASK: usize = 1 << 16;
+/// Rows that are dequantised together.
+const FLOAT_ROWS: usize = 4;
 /// Columns of a matrix that are turned into rows together: a cache line of each row.
 const BAND: usize = 16;
 
@@ -95,15 +97,14 @@ impl Task<'_> {
     }
 }
 
-/// Each row dequantised, then multiplied with every token's f32 activations.
+/// A few rows dequantised, then multiplied with every token's f32 activations.
 fn float_rows(pool: &Pool, weight: &Weight, bytes: &[u8], values: &[f32], tokens: &[u32], out: &mut [f32]) {
-    let mut row = vec![0.0; weight.cols];
-    for (bytes, out) in bytes
-        .chunks_exact(weight.row_bytes)
-        .zip(out.chunks_exact_mut(tokens.len()))
-    {
-        weight.dequantize(bytes, &mut row);
-        dot_rows(pool.level, &row, values, tokens, out);
+    let mut rows = vec![0.0; FLOAT_ROWS * weight.cols];
+    let pieces = bytes.chunks(FLOAT_ROWS * weight.row_bytes);
+    for (bytes, out) in pieces.zip(out.chunks_mut(FLOAT_ROWS * tokens.len())) {
+        let rows = &mut rows[..bytes.len() / weight.row_bytes * weight.cols];
+        weight.dequantize(bytes, rows);
+        dot_rows(pool.level, rows, weight.cols, values, tokens, out);
     }
 }
 

@@ -5,65 +5,140 @@
 //! how many tokens are computed together.
 
 use super::dispatch;
-use super::isa::{Isa, array};
+use super::isa::{Isa, LANES, array};
 
 /// Columns between two foldings of the lanes.
 const CHUNK: usize = 512;
-const LANES: usize = 16;
 
 dispatch! {
-    /// `out[i] = w · x_i` for the rows `x_i` of `x` (each as long as `w`) that `rows` names.
-    pub(in crate::cpu) fn dot_rows / dot_rows_avx2(w: &[f32], x: &[f32], rows: &[u32], out: &mut [f32]) = dot_rows_body
+    /// `out[r][i] = w_r · x_i` for the rows `w_r` of `w`, `[rows][cols]`, and the rows `x_i` of `x`, `[…][cols]`, that
+    /// `tokens` names.
+    pub(in crate::cpu) fn dot_rows / dot_rows_avx2(
+        w: &[f32], cols: usize, x: &[f32], tokens: &[u32], out: &mut [f32],
+    ) = dot_rows_body
 }
 
 #[inline(always)]
-fn dot_rows_body<I: Isa>(w: &[f32], x: &[f32], rows: &[u32], out: &mut [f32]) {
-    let row = |i: u32| &x[i as usize * w.len()..][..w.len()];
-    let (fours, rest) = rows.as_chunks::<4>();
-    let (out_fours, out_rest) = out.as_chunks_mut::<4>();
-    for (rows, out) in fours.iter().zip(out_fours) {
-        *out = dots(w, rows.map(row));
+fn dot_rows_body<I: Isa>(w: &[f32], cols: usize, x: &[f32], tokens: &[u32], out: &mut [f32]) {
+    let x = |i: usize| &x[tokens[i] as usize * cols..][..cols];
+    dots_of_all::<I>(
+        |r| &w[r * cols..][..cols],
+        w.len() / cols,
+        x,
+        tokens.len(),
+        |r, i, dot| out[r * tokens.len() + i] = dot,
+    );
+}
+
+/// Tells `put` of all `w(r) · x(i)`, tile by tile.
+#[inline(always)]
+pub(super) fn dots_of_all<'a, I: Isa>(
+    w: impl Fn(usize) -> &'a [f32],
+    rows: usize,
+    x: impl Fn(usize) -> &'a [f32],
+    count: usize,
+    mut put: impl FnMut(usize, usize, f32),
+) {
+    let mut row = 0;
+    if I::ROWS == 4 {
+        while row + 4 <= rows {
+            dots_of_rows::<I, 4, 4>(row, &w, &x, count, &mut put);
+            row += 4;
+        }
     }
-    for (&i, out) in rest.iter().zip(out_rest) {
-        [*out] = dots(w, [row(i)]);
+    if I::ROWS >= 2 {
+        while row + 2 <= rows {
+            dots_of_rows::<I, 2, 2>(row, &w, &x, count, &mut put);
+            row += 2;
+        }
+    }
+    while row < rows {
+        dots_of_rows::<I, 1, 4>(row, &w, &x, count, &mut put);
+        row += 1;
     }
 }
 
-/// `w · x_t` for T vectors as long as `w`.
+/// The tiles of Q rows from `row` on.
 #[inline(always)]
-pub(super) fn dots<const T: usize>(w: &[f32], x: [&[f32]; T]) -> [f32; T] {
-    let mut sums = [0f64; T];
-    let mut start = 0;
-    while start < w.len() {
-        let end = (start + CHUNK).min(w.len());
-        let part = chunk_dots(&w[start..end], x.map(|x| &x[start..end]));
-        for t in 0..T {
-            sums[t] += part[t];
+fn dots_of_rows<'a, I: Isa, const Q: usize, const T: usize>(
+    row: usize,
+    w: &impl Fn(usize) -> &'a [f32],
+    x: &impl Fn(usize) -> &'a [f32],
+    count: usize,
+    put: &mut impl FnMut(usize, usize, f32),
+) {
+    let w: [&[f32]; Q] = array(|q| w(row + q));
+    let mut first = 0;
+    while first + T <= count {
+        let sums = dots::<I, Q, T>(w, array(|t| x(first + t)));
+        for (q, sums) in sums.iter().enumerate() {
+            for (t, sum) in sums.iter().enumerate() {
+                put(row + q, first + t, *sum);
+            }
+        }
+        first += T;
+    }
+    while first < count {
+        let sums = dots::<I, Q, 1>(w, [x(first)]);
+        for (q, [sum]) in sums.iter().enumerate() {
+            put(row + q, first, *sum);
+        }
+        first += 1;
+    }
+}
+
+/// `w_q · x_t` for Q and T vectors of equal length.
+#[inline(always)]
+pub(super) fn dots<I: Isa, const Q: usize, const T: usize>(w: [&[f32]; Q], x: [&[f32]; T]) -> [[f32; T]; Q] {
+    let mut sums = [[0f64; T]; Q];
+    let (mut start, len) = (0, w[0].len());
+    while start < len {
+        let end = (start + CHUNK).min(len);
+        let part = chunk_dots::<I, Q, T>(array(|q| &w[q][start..end]), array(|t| &x[t][start..end]));
+        for q in 0..Q {
+            for t in 0..T {
+                sums[q][t] += part[q][t];
+            }
         }
         start = end;
     }
-    array(|t| sums[t] as f32)
+    let mut rounded = [[0f32; T]; Q];
+    for q in 0..Q {
+        rounded[q] = array(|t| sums[q][t] as f32);
+    }
+    rounded
 }
 
 #[inline(always)]
-fn chunk_dots<const T: usize>(w: &[f32], x: [&[f32]; T]) -> [f64; T] {
-    let mut lanes = [[0f32; LANES]; T];
-    let (wide, tail) = w.as_chunks::<LANES>();
-    let parts = x.map(|x| x.as_chunks::<LANES>());
-    for (i, w) in wide.iter().enumerate() {
-        for t in 0..T {
-            let x = &parts[t].0[i];
-            for l in 0..LANES {
-                lanes[t][l] = w[l].mul_add(x[l], lanes[t][l]);
+fn chunk_dots<I: Isa, const Q: usize, const T: usize>(w: [&[f32]; Q], x: [&[f32]; T]) -> [[f64; T]; Q] {
+    let wide = w[0].len() / LANES;
+    let w_wide: [&[[f32; LANES]]; Q] = array(|q| &w[q].as_chunks().0[..wide]);
+    let x_wide: [&[[f32; LANES]]; T] = array(|t| &x[t].as_chunks().0[..wide]);
+    let mut lanes = [[I::splat(0.0); T]; Q];
+    for i in 0..wide {
+        for q in 0..Q {
+            let w = I::load(&w_wide[q][i]);
+            for t in 0..T {
+                lanes[q][t] = I::mul_add(w, I::load(&x_wide[t][i]), lanes[q][t]);
             }
         }
     }
-    for t in 0..T {
-        for (l, (w, x)) in tail.iter().zip(parts[t].1).enumerate() {
-            lanes[t][l] = w.mul_add(*x, lanes[t][l]);
+    let mut sums = [[0f64; T]; Q];
+    for q in 0..Q {
+        for t in 0..T {
+            sums[q][t] = with_tail(I::lanes(lanes[q][t]), &w[q][wide * LANES..], &x[t][wide * LANES..]);
         }
     }
-    array(|t| fold(&lanes[t]))
+    sums
+}
+
+/// The sum of the lanes and of the products of what is behind the last full lanes.
+#[inline(always)]
+fn with_tail(mut lanes: [f32; LANES], w: &[f32], x: &[f32]) -> f64 {
+    for (lane, (w, x)) in lanes.iter_mut().zip(w.iter().zip(x)) {
+        *lane = w.mul_add(*x, *lane);
+    }
+    fold(&lanes)
 }
 
 /// The sum of the lanes by halving.
@@ -86,19 +161,21 @@ mod tests {
     #[test]
     fn close_to_exact_and_equal_on_every_level() {
         for cols in [1, 15, 16, 33, 512, 896, 2048] {
-            let (w, x) = (values(cols, 1), values(cols * 7, 2));
-            let rows = [6, 0, 1, 2, 3, 4, 5];
+            let (w, x) = (values(cols * 7, 1), values(cols * 7, 2));
+            let tokens = [6, 0, 1, 2, 3, 4, 5];
             let run = |level| {
-                let mut out = [f32::NAN; 7];
-                dot_rows(level, &w, &x, &rows, &mut out);
+                let mut out = [f32::NAN; 49];
+                dot_rows(level, &w, cols, &x, &tokens, &mut out);
                 out
             };
             let out = run(Level::best());
-            assert_eq!(out, run(Level::portable()));
-            for (i, out) in rows.iter().zip(out) {
-                let row = &x[*i as usize * cols..][..cols];
-                let exact: f64 = w.iter().zip(row).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum();
-                assert!((f64::from(out) - exact).abs() < 2e-6, "{cols}: {out} {exact}");
+            Level::all().into_iter().for_each(|level| assert_eq!(out, run(level)));
+            for (r, out) in out.chunks(7).enumerate() {
+                for (i, out) in tokens.iter().zip(out) {
+                    let (w, x) = (&w[r * cols..][..cols], &x[*i as usize * cols..][..cols]);
+                    let exact: f64 = w.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum();
+                    assert!((f64::from(*out) - exact).abs() < 2e-6, "{cols}: {out} {exact}");
+                }
             }
         }
     }
@@ -110,13 +187,14 @@ mod tests {
         dot_rows(
             Level::best(),
             &w,
+            300,
             &x,
             &std::array::from_fn::<u32, 9, _>(|i| i as u32),
             &mut together,
         );
         for (i, expected) in together.iter().enumerate() {
             let mut alone = [0.0];
-            dot_rows(Level::best(), &w, &x, &[i as u32], &mut alone);
+            dot_rows(Level::best(), &w, 300, &x, &[i as u32], &mut alone);
             assert_eq!(alone[0], *expected);
         }
     }

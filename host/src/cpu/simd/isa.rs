@@ -13,17 +13,32 @@ pub(super) fn array<T: Copy + Default, const N: usize>(f: impl Fn(usize) -> T) -
     out
 }
 
+/// Lanes of floats, on every machine: what a lane sums is part of the result.
+pub(super) const LANES: usize = 16;
+
 /// Which instructions this machine has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cpu) struct Level {
     avx2: bool,
+    avx512: bool,
 }
 
 impl Level {
     /// Instructions that every machine has.
     #[cfg(test)]
     pub(in crate::cpu) fn portable() -> Self {
-        Level { avx2: false }
+        Level {
+            avx2: false,
+            avx512: false,
+        }
+    }
+
+    /// All levels of this machine.
+    #[cfg(test)]
+    pub(in crate::cpu) fn all() -> Vec<Self> {
+        let best = Self::best();
+        let avx2 = Level { avx512: false, ..best };
+        vec![Self::portable(), avx2, best]
     }
 
     /// The best that this machine has.
@@ -33,7 +48,15 @@ impl Level {
             is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = false;
-        Level { avx2 }
+        #[cfg(target_arch = "x86_64")]
+        let avx512 = avx2
+            && is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx512 = false;
+        Level { avx2, avx512 }
     }
 
     /// Whether AVX2, FMA and F16C may be used. Only ever true where they were detected.
@@ -41,14 +64,41 @@ impl Level {
         self.avx2
     }
 
+    /// Whether AVX-512 F, VL, BW and DQ may be used, too. Only ever true where they were detected.
+    pub(in crate::cpu) fn has_avx512(self) -> bool {
+        self.avx512
+    }
+
     /// For people.
     pub(in crate::cpu) fn name(self) -> &'static str {
-        if self.avx2 { "AVX2" } else { "portable" }
+        match self {
+            Level { avx512: true, .. } => "AVX-512",
+            Level { avx2: true, .. } => "AVX2",
+            _ => "portable",
+        }
     }
 }
 
-/// Products of bytes, summed in eight lanes; lane l takes the values 4l to 4l + 3 of 32.
+/// Products of floats in [`LANES`] lanes, and of bytes, summed in eight lanes; lane l takes the values 4l to 4l + 3 of 32.
 pub(in crate::cpu) trait Isa {
+    /// [`LANES`] floats.
+    type Floats: Copy;
+
+    /// Rows that [`super::tile`] takes together: as many as the registers hold the sums of.
+    const ROWS: usize;
+
+    /// Floats from memory.
+    fn load(values: &[f32; LANES]) -> Self::Floats;
+
+    /// The same float in all lanes.
+    fn splat(value: f32) -> Self::Floats;
+
+    /// `a · b + c`, rounded once.
+    fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// The lanes.
+    fn lanes(values: Self::Floats) -> [f32; LANES];
+
     /// Eight 32-bit sums.
     type Lanes: Copy;
 
@@ -79,7 +129,30 @@ pub(in crate::cpu) trait Isa {
 pub(in crate::cpu) struct Portable;
 
 impl Isa for Portable {
+    type Floats = [f32; LANES];
     type Lanes = [i32; 8];
+
+    const ROWS: usize = 1;
+
+    #[inline(always)]
+    fn load(values: &[f32; LANES]) -> [f32; LANES] {
+        *values
+    }
+
+    #[inline(always)]
+    fn splat(value: f32) -> [f32; LANES] {
+        [value; LANES]
+    }
+
+    #[inline(always)]
+    fn mul_add(a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+        array(|l| a[l].mul_add(b[l], c[l]))
+    }
+
+    #[inline(always)]
+    fn lanes(values: [f32; LANES]) -> [f32; LANES] {
+        values
+    }
 
     #[inline(always)]
     fn zero() -> [i32; 8] {
@@ -132,9 +205,14 @@ impl Isa for Portable {
 #[cfg(target_arch = "x86_64")]
 pub(in crate::cpu) struct Avx2;
 
+/// The same, and floats in registers of 512 bits. Its functions must only be called, inlined, from functions that have
+/// the features: `dispatch!` makes sure of it.
+#[cfg(target_arch = "x86_64")]
+pub(in crate::cpu) struct Avx512;
+
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    use super::{Avx2, F16, Isa};
+    use super::{Avx2, Avx512, F16, Isa, LANES};
     use std::arch::x86_64::*;
 
     /// Any 32 bytes as a vector.
@@ -147,7 +225,35 @@ mod avx2 {
     }
 
     impl Isa for Avx2 {
+        type Floats = [__m256; 2];
         type Lanes = __m256i;
+
+        const ROWS: usize = 2;
+
+        #[inline(always)]
+        fn load(values: &[f32; LANES]) -> [__m256; 2] {
+            let first = values.as_ptr();
+            // SAFETY: the reference covers the 64 bytes that are read; `dispatch!` has checked for AVX2.
+            unsafe { [_mm256_loadu_ps(first), _mm256_loadu_ps(first.add(8))] }
+        }
+
+        #[inline(always)]
+        fn splat(value: f32) -> [__m256; 2] {
+            // SAFETY: `dispatch!` has checked for AVX2.
+            unsafe { [_mm256_set1_ps(value); 2] }
+        }
+
+        #[inline(always)]
+        fn mul_add(a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+            // SAFETY: `dispatch!` has checked for FMA.
+            unsafe { [_mm256_fmadd_ps(a[0], b[0], c[0]), _mm256_fmadd_ps(a[1], b[1], c[1])] }
+        }
+
+        #[inline(always)]
+        fn lanes(values: [__m256; 2]) -> [f32; LANES] {
+            // SAFETY: both types are 64 bytes of floats.
+            unsafe { std::mem::transmute(values) }
+        }
 
         #[inline(always)]
         fn zero() -> __m256i {
@@ -199,6 +305,72 @@ mod avx2 {
             // SAFETY: `dispatch!` has checked for F16C; the load is of the reference's 16 bytes, and both types
             // of the result are 32 bytes of floats.
             unsafe { std::mem::transmute(_mm256_cvtph_ps(_mm_loadu_si128(std::ptr::from_ref(bits).cast()))) }
+        }
+    }
+
+    impl Isa for Avx512 {
+        type Floats = __m512;
+        type Lanes = __m256i;
+
+        const ROWS: usize = 4;
+
+        #[inline(always)]
+        fn load(values: &[f32; LANES]) -> __m512 {
+            // SAFETY: the reference covers the 64 bytes that are read; `dispatch!` has checked for AVX-512.
+            unsafe { _mm512_loadu_ps(values.as_ptr()) }
+        }
+
+        #[inline(always)]
+        fn splat(value: f32) -> __m512 {
+            // SAFETY: `dispatch!` has checked for AVX-512.
+            unsafe { _mm512_set1_ps(value) }
+        }
+
+        #[inline(always)]
+        fn mul_add(a: __m512, b: __m512, c: __m512) -> __m512 {
+            // SAFETY: `dispatch!` has checked for AVX-512.
+            unsafe { _mm512_fmadd_ps(a, b, c) }
+        }
+
+        #[inline(always)]
+        fn lanes(values: __m512) -> [f32; LANES] {
+            // SAFETY: both types are 64 bytes of floats.
+            unsafe { std::mem::transmute(values) }
+        }
+
+        #[inline(always)]
+        fn zero() -> __m256i {
+            Avx2::zero()
+        }
+
+        #[inline(always)]
+        fn add_scaled(lanes: __m256i, q: &[u8; 32], a: &[i8; 32], s: &[i16; 16]) -> __m256i {
+            Avx2::add_scaled(lanes, q, a, s)
+        }
+
+        #[inline(always)]
+        fn add_pairs(lanes: __m256i, x: &[i16; 16], y: &[i16; 16]) -> __m256i {
+            Avx2::add_pairs(lanes, x, y)
+        }
+
+        #[inline(always)]
+        fn dot(q: &[i8; 32], a: &[i8; 32]) -> __m256i {
+            Avx2::dot(q, a)
+        }
+
+        #[inline(always)]
+        fn to_f32(lanes: __m256i) -> [f32; 8] {
+            Avx2::to_f32(lanes)
+        }
+
+        #[inline(always)]
+        fn half(value: F16) -> f32 {
+            Avx2::half(value)
+        }
+
+        #[inline(always)]
+        fn halves(bits: &[u16; 8]) -> [f32; 8] {
+            Avx2::halves(bits)
         }
     }
 }

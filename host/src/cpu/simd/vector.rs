@@ -1,4 +1,4 @@
-//! Everything that is not a product with a weight: norms, gates, softmax, attention.
+//! Everything that is neither a product with a weight nor attention: norms, gates, softmax.
 
 use super::dispatch;
 use super::float::dots;
@@ -14,7 +14,7 @@ dispatch! {
 #[inline(always)]
 fn rms_norm_body<I: Isa>(x: &mut [f32], w: &[f32], eps: f32) {
     for row in x.chunks_exact_mut(w.len()) {
-        let [square] = dots(row, [&*row]);
+        let [[square]] = dots::<I, 1, 1>([&*row], [&*row]);
         let scale = 1.0 / (square / w.len() as f32 + eps).sqrt();
         for (x, w) in row.iter_mut().zip(w) {
             *x = *x * scale * w;
@@ -76,89 +76,6 @@ fn widen_body<I: Isa>(from: &[half::f16], to: &mut [f32]) {
     }
 }
 
-/// The running softmax of one query over blocks of positions (Milakov & Gimelshein 2018).
-pub(in crate::cpu) struct Attend<'a> {
-    /// The query, `[head_dim]`.
-    pub(in crate::cpu) query: &'a [f32],
-    /// Multiplies the scores.
-    pub(in crate::cpu) scale: f32,
-    /// Bounds the scores.
-    pub(in crate::cpu) softcap: Option<f32>,
-    /// The largest score so far.
-    pub(in crate::cpu) max: f32,
-    /// Sum of the weights so far, relative to `max`.
-    pub(in crate::cpu) sum: f64,
-    /// Weighted sum of the values so far, `[head_dim]`.
-    pub(in crate::cpu) out: &'a mut [f32],
-}
-
-dispatch! {
-    /// Adds a block of keys and values, `[positions][head_dim]` each. `scores` is scratch of as many positions.
-    pub(in crate::cpu) fn attend / attend_avx2(
-        state: &mut Attend, keys: &[f32], values: &[f32], scores: &mut [f32],
-    ) = attend_body
-}
-
-#[inline(always)]
-fn attend_body<I: Isa>(state: &mut Attend, keys: &[f32], values: &[f32], scores: &mut [f32]) {
-    raw_scores(state.query, keys, scores);
-    for score in scores.iter_mut() {
-        *score *= state.scale;
-    }
-    if let Some(cap) = state.softcap {
-        scores.iter_mut().for_each(|score| *score = cap * tanh(*score / cap));
-    }
-    let max = scores.iter().copied().fold(state.max, f32::max);
-    let keep = if state.max == max { 1.0 } else { exp(state.max - max) };
-    for score in scores.iter_mut() {
-        *score = exp(*score - max);
-    }
-    state.max = max;
-    state.sum = state.sum * f64::from(keep) + scores.iter().map(|&weight| f64::from(weight)).sum::<f64>();
-    state.out.iter_mut().for_each(|out| *out *= keep);
-    add_weighted(state.out, values, scores);
-}
-
-/// Adds each row of `values` times its weight to `out`, in order; four rows at a time, so that `out` is read and written
-/// once for them.
-#[inline(always)]
-fn add_weighted(out: &mut [f32], values: &[f32], weights: &[f32]) {
-    let width = out.len();
-    let (fours, rest) = weights.as_chunks::<4>();
-    for (rows, [a, b, c, d]) in values.chunks_exact(4 * width).zip(fours) {
-        let [first, second, third, fourth] = std::array::from_fn(|i| &rows[i * width..][..width]);
-        for (i, out) in out.iter_mut().enumerate() {
-            let two = b.mul_add(second[i], a.mul_add(first[i], *out));
-            *out = d.mul_add(fourth[i], c.mul_add(third[i], two));
-        }
-    }
-    let rows = values.chunks_exact(width).skip(4 * fours.len());
-    for (row, weight) in rows.zip(rest) {
-        for (out, value) in out.iter_mut().zip(row) {
-            *out = weight.mul_add(*value, *out);
-        }
-    }
-}
-
-/// `q · k` for every key.
-#[inline(always)]
-fn raw_scores(query: &[f32], keys: &[f32], scores: &mut [f32]) {
-    let width = query.len();
-    let (fours, rest) = scores.as_chunks_mut::<4>();
-    for (keys, scores) in keys.chunks_exact(4 * width).zip(fours.iter_mut()) {
-        *scores = dots(query, std::array::from_fn(|i| &keys[i * width..][..width]));
-    }
-    let keys = keys.chunks_exact(width).skip(4 * fours.len());
-    for (key, score) in keys.zip(rest) {
-        [*score] = dots(query, [key]);
-    }
-}
-
-#[inline(always)]
-fn tanh(x: f32) -> f32 {
-    2.0 / (1.0 + exp(-2.0 * x)) - 1.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Level;
@@ -170,17 +87,17 @@ mod tests {
             .collect()
     }
 
-    /// Runs `f` on both levels and expects equal bits.
-    fn both<T: PartialEq + std::fmt::Debug>(f: impl Fn(Level) -> T) -> T {
+    /// Runs `f` on all levels and expects equal bits.
+    fn everywhere<T: PartialEq + std::fmt::Debug>(f: impl Fn(Level) -> T) -> T {
         let best = f(Level::best());
-        assert_eq!(best, f(Level::portable()));
+        Level::all().into_iter().for_each(|level| assert_eq!(best, f(level)));
         best
     }
 
     #[test]
     fn norm() {
         let w = values(96, 1);
-        let x = both(|level| {
+        let x = everywhere(|level| {
             let mut x = values(192, 2);
             rms_norm(level, &mut x, &w, 1e-5);
             x
@@ -197,7 +114,7 @@ mod tests {
     fn gates() {
         let up = values(1000, 4);
         for activation in [Activation::Silu, Activation::GeluTanh] {
-            let out = both(|level| {
+            let out = everywhere(|level| {
                 let mut x = values(1000, 3);
                 gate(level, activation, &mut x, &up);
                 x
@@ -216,7 +133,7 @@ mod tests {
     #[test]
     fn every_half_is_widened() {
         let halves: Vec<half::f16> = (0..=u16::MAX).chain([1, 2, 3]).map(half::f16::from_bits).collect();
-        let widened = both(|level| {
+        let widened = everywhere(|level| {
             let mut to = vec![0.0; halves.len()];
             widen(level, &halves, &mut to);
             to.iter()
@@ -237,7 +154,7 @@ mod tests {
 
     #[test]
     fn probabilities() {
-        let p = both(|level| {
+        let p = everywhere(|level| {
             let mut x = values(37, 5);
             softmax(level, &mut x);
             x
@@ -249,63 +166,5 @@ mod tests {
                 .zip(&exact)
                 .all(|(p, e)| (f64::from(*p) - e / total).abs() < 1e-7)
         );
-    }
-
-    #[test]
-    fn attention_over_blocks_is_attention() {
-        let (width, n) = (24, 21);
-        let (query, keys, mut v) = (values(width, 6), values(width * n, 7), values(width * n, 8));
-        v[0] = 3.0;
-        for softcap in [None, Some(5.0)] {
-            let out = both(|level| {
-                let mut out = vec![0.0; width];
-                let mut state = Attend {
-                    query: &query,
-                    scale: 0.1,
-                    softcap,
-                    max: f32::NEG_INFINITY,
-                    sum: 0.0,
-                    out: &mut out,
-                };
-                for block in [0..8, 8..9, 9..21] {
-                    let (k, v) = (&keys[block.start * width..block.end * width], &v[block.start * width..]);
-                    attend(
-                        level,
-                        &mut state,
-                        k,
-                        &v[..block.len() * width],
-                        &mut vec![0.0; block.len()],
-                    );
-                }
-                let sum = state.sum as f32;
-                out.iter().map(|out| out / sum).collect::<Vec<f32>>()
-            });
-            let weights = exact_weights(&query, &keys, 0.1, softcap);
-            for d in 0..width {
-                let exact: f64 = weights
-                    .iter()
-                    .enumerate()
-                    .map(|(j, w)| w * f64::from(v[j * width + d]))
-                    .sum();
-                assert!((f64::from(out[d]) - exact).abs() < 1e-5, "{} {exact}", out[d]);
-            }
-        }
-    }
-
-    fn exact_weights(query: &[f32], keys: &[f32], scale: f64, softcap: Option<f32>) -> Vec<f64> {
-        let score = |key: &[f32]| {
-            let s: f64 = query
-                .iter()
-                .zip(key)
-                .map(|(&q, &k)| f64::from(q) * f64::from(k))
-                .sum::<f64>()
-                * scale;
-            softcap
-                .map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh())
-                .exp()
-        };
-        let weights: Vec<f64> = keys.chunks(query.len()).map(score).collect();
-        let total: f64 = weights.iter().sum();
-        weights.iter().map(|w| w / total).collect()
     }
 }
