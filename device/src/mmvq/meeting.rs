@@ -43,8 +43,8 @@ impl Meeting {
         }
     }
 
-    /// Adds a warp's sums of the next row group, and says whether it is time for [`totals`](Self::totals), which it also is behind the last row
-    /// group. All lanes of the warp call this together.
+    /// Adds a warp's sums of the next row group, and says whether it is time for [`totals`](Self::totals), as it also is
+    /// behind the last row group. All lanes of the warp call this together.
     #[inline(always)]
     pub fn put(&mut self, rows: [f32; 2], warp: u32, lane: u32) -> bool {
         let sums = RowSums::at(self.place + self.held * RowSums::BYTES);

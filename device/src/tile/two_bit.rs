@@ -206,8 +206,8 @@ impl Tile for Q3KTile {
     #[inline(always)]
     fn prepare(x: Activation, lane: u32) -> Activation {
         let x = sixteen::with_sums(x, lane);
-        let mut fine = x.fine.map(|sum| 4 * sum << raised(lane));
-        fine[3] = 4 * x.fine[3] << RAISED_LAST;
+        let mut fine = x.fine.map(|sum| (4 * sum) << raised(lane));
+        fine[3] = (4 * x.fine[3]) << RAISED_LAST;
         Activation { fine, ..x }
     }
 
