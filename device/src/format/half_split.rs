@@ -23,3 +23,14 @@ pub(super) fn fifth_bits(bits: u32, k: u32) -> [u32; 2] {
     let byte = bits >> (8 * k);
     [spread(byte), spread(byte >> 4)]
 }
+
+/// The bytes of a lane's low and high nibbles with their fifth bits, which begin at bits 0 and 16 of `fifth`.
+#[inline(always)]
+pub(super) fn five_bits(word: u32, fifth: u32) -> [u32; 2] {
+    // As above, four places higher.
+    let spread = |four: u32| (four & 15).wrapping_mul(0x0204_0810) & 0x1010_1010;
+    [
+        word & 0x0f0f_0f0f | spread(fifth),
+        word >> 4 & 0x0f0f_0f0f | spread(fifth >> 16),
+    ]
+}

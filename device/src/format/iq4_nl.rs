@@ -1,6 +1,7 @@
 //! IQ4_NL: 32 nibbles that index a table of steps, and one f16 scale, `w = d·T[q]`. 18 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::Fragments;
 use super::{Format, half_split, map, table, u16_at};
 use crate::num::half;
 
@@ -22,18 +23,41 @@ impl Format for Iq4Nl {
     }
 }
 
-impl Pieces for Iq4Nl {
-    const MASK: u32 = 255;
-    const CLEAN: bool = true;
-    const ALTERNATE: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    d: f32,
+}
+
+impl Fragments for Iq4Nl {
+    const STEPS: usize = 1;
+    const LINKS: usize = 2;
+    const TWICE: bool = true;
+    const SIGNED: bool = true;
+    const SPREAD: u32 = 16;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (block.half(), block.past(2).words_anywhere());
-        Piece {
-            words: table::halves(q, table::IQ4_BYTES.resident()),
-            scales: [[d, -table::IQ4_RAISED * d]; 4],
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        table::first_column(number, half, t)
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        Part {
+            word: block.past(2 + 4 * t).word_even(),
+            d: block.half() * factor,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        table::IQ4_STEPS.resident().of_word::<LINK>(part.word)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

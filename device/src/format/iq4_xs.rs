@@ -1,9 +1,11 @@
 //! IQ4_XS: 256 nibbles that index a table of steps, in eight sub-blocks, `w = d·(scale − 32)·T[q]` with 6-bit scales.
 //! 136 bytes, aligned to 8.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, signed_byte};
 use super::{Format, half_split, map, table, u16_at};
 use crate::num::half;
+use cuda_std::prelude::*;
 
 /// 4-bit non-linear weights in blocks of 256.
 pub struct Iq4Xs;
@@ -29,20 +31,60 @@ impl Format for Iq4Xs {
     }
 }
 
-impl Pieces for Iq4Xs {
-    const MASK: u32 = 255;
-    const CLEAN: bool = true;
-    const ALTERNATE: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    words: [u32; 8],
+    /// Scales as signed bytes, four times too large: those of even sub-blocks, and of odd ones.
+    scales: [u32; 2],
+    d: f32,
+}
+
+impl Fragments for Iq4Xs {
+    const STEPS: usize = 8;
+    const LINKS: usize = 2;
+    const TWICE: bool = true;
+    const SIGNED: bool = true;
+    const SPREAD: u32 = 16;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, j) = Self::block_of(row, piece);
-        let [head, low] = block.words();
-        let scale = low >> (4 * j) & 15 | (head >> (16 + 2 * j) & 3) << 4;
-        let d = half(head & 0xffff) * (scale as f32 - 32.0);
-        Piece {
-            words: table::halves(block.past(8 + 16 * j).words(), table::IQ4_BYTES.resident()),
-            scales: [[d, -table::IQ4_RAISED * d]; 4],
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        table::first_column(number, half, t)
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let mut words = [0; 8];
+        unroll!(for I in 0..8 {
+            words[I] = block.past(8 + 16 * I as u32 + 4 * t).word();
+        });
+        let (head, low) = (block.word(), block.past(4).word());
+        // The upper bits of two neighbours in each byte. Less 32 is the uppermost bit turned, as a sign.
+        let pairs = dot::permute_bytes(head, 0, 0x4342);
+        let high = (pairs | pairs << 4) & 0x0f0f_0f0f ^ 0x0a0a_0a0a;
+        let scales = |nibbles: u32, bits: u32| nibbles & 0x3c3c_3c3c | bits & 0xc0c0_c0c0;
+        Part {
+            words,
+            scales: [scales(low << 2, high << 6), scales(low >> 2, high << 4)],
+            d: half(head & 0xffff) * factor * 0.25,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        table::IQ4_STEPS.resident().of_word::<LINK>(part.words[STEP])
+    }
+
+    /// Eight steps of at most 16·127·128, times 4·32.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        signed_byte(part.scales[STEP % 2], STEP as u32 / 2)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

@@ -1,8 +1,11 @@
 //! The 16-byte header that Q4_K and Q5_K share: f16 d and dmin, then a 6-bit scale and minimum for each of eight
 //! sub-blocks of 32.
 
+use super::cursor::Cursor;
+use super::fragment::byte;
 use super::{u16_at, u32_at};
 use crate::num::half;
+use cuda_std::prelude::*;
 
 /// Scale and minimum of sub-block `j`, each times its f16 factor.
 ///
@@ -34,19 +37,65 @@ pub(crate) fn six_bit_pair(words: [u32; 3], j: u32) -> (u32, u32) {
     }
 }
 
-/// Factor and offset of sub-blocks `2·pair` and `2·pair + 1`, two runs each, from the header's words. What the 6-bit scales
-/// of neighbours are made of lies in neighbouring bytes.
+/// The first column of a lane's four: two products share the 32 bytes of sub-blocks 2·step and 2·step + 1, which are
+/// the low and the high nibbles.
 #[inline(always)]
-pub(super) fn scales(head: [u32; 4], pair: u32) -> [[f32; 2]; 4] {
-    let (d, dmin) = (half(head[0] & 0xffff), -half(head[0] >> 16));
-    let shift = 16 * (pair & 1);
-    let (a, b, c) = (head[1] >> shift, head[2] >> shift, head[3] >> shift);
-    // Arithmetic, not a branch: lanes differ.
-    let late = (pair / 2).wrapping_neg();
-    let choose = |early: u32, other: u32| early & !late | other & late;
-    let scales = choose(a & 0x3f3f, c & 0x0f0f | a >> 2 & 0x3030);
-    let mins = choose(b & 0x3f3f, c >> 4 & 0x0f0f | b >> 2 & 0x3030);
-    let of = |shift: u32| [d * (scales >> shift & 255) as f32, dmin * (mins >> shift & 255) as f32];
-    let (first, second) = (of(0), of(8));
-    [first, first, second, second]
+pub(super) fn first_column(number: u32, half: u32, t: u32) -> u32 {
+    64 * (number / 2) + 32 * half + 16 * (number % 2) + 4 * t
+}
+
+/// A lane's words of the block's 128 bytes of nibbles.
+#[inline(always)]
+pub(super) fn words(nibbles: Cursor, t: u32) -> [[u32; 2]; 4] {
+    let mut words = [[0; 2]; 4];
+    unroll!(for I in 0..8 {
+        words[I / 2][I % 2] = nibbles.past(16 * I as u32 + 4 * t).word();
+    });
+    words
+}
+
+/// What a lane needs of a header.
+#[derive(Clone, Copy)]
+pub(super) struct Scales {
+    d: f32,
+    dmin: f32,
+    /// Those of the first four sub-blocks, and of the last.
+    scales: [u32; 2],
+    minima: u32,
+    /// 0 or 1: the lane's half.
+    half: u32,
+}
+
+impl Scales {
+    /// Of a block, for lane `t`.
+    #[inline(always)]
+    pub fn load(block: Cursor, t: u32, factor: f32) -> Self {
+        let [factors, a, b, c] = block.vector();
+        let late = |nibbles: u32, bits: u32| nibbles & 0x0f0f_0f0f | bits >> 2 & 0x3030_3030;
+        Self {
+            d: half(factors & 0xffff) * factor,
+            dmin: -half(factors >> 16) * factor,
+            scales: [a & 0x3f3f_3f3f, late(c, a)],
+            minima: if t == 0 { b & 0x3f3f_3f3f } else { late(c >> 4, b) },
+            half: t / 2,
+        }
+    }
+
+    /// Scale of a step.
+    #[inline(always)]
+    pub fn of<const STEP: usize>(&self) -> i32 {
+        byte(self.scales[STEP / 2], 2 * (STEP as u32 % 2) + self.half)
+    }
+
+    /// Minima of four sub-blocks, in the first two lanes.
+    #[inline(always)]
+    pub fn minima(&self) -> u32 {
+        self.minima
+    }
+
+    /// The block's factor of scales and of minima.
+    #[inline(always)]
+    pub fn factors(&self) -> [f32; 2] {
+        [self.d, self.dmin]
+    }
 }

@@ -1,22 +1,23 @@
 //! The tensor types of a file, decoded where they are read.
 //!
 //! Each type is one small file that says how eight neighbouring weights of a row become floats, for
-//! [`embed`](crate::embed), and, if it has blocks, how 32 of them are multiplied from shared memory ([`piece::Pieces`]), for
+//! [`embed`](crate::embed), and, if it has blocks, how they are multiplied from shared memory ([`fragment::Fragments`]), for
 //! [`gemv`](crate::gemv). That is all a new type needs, with its entry in `each_format!`. Rows
 //! are as in the file; the loads are only as wide as the type's alignment in a row allows.
 
 use cuda_std::prelude::*;
 
 mod bf16;
+pub mod cursor;
 mod f16;
 mod f32;
+pub mod fragment;
 mod half_split;
 mod iq4_nl;
 mod iq4_xs;
 mod k_quant;
 mod mxfp4;
 mod nvfp4;
-pub mod piece;
 mod q2_k;
 mod q3_k;
 mod q4_0;

@@ -1,8 +1,8 @@
 //! MXFP4: 32 E2M1 values and one power of two. 17 bytes, not aligned.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::Fragments;
 use super::{Format, map, table, u32_at_any};
-use crate::tile::codes::power_of_two;
 use sparkinfer_gguf::blocks::e8m0_half;
 
 /// 4-bit floats with a common exponent, in blocks of 32.
@@ -25,18 +25,61 @@ impl Format for Mxfp4 {
     }
 }
 
-impl Pieces for Mxfp4 {
-    const MASK: u32 = 31;
-    const CLEAN: bool = true;
-    const ALTERNATE: bool = true;
+/// 2^(e − 128): the float whose exponent is e − 1, or one of the two that lie below all such.
+#[inline(always)]
+fn power_of_two(e: u32) -> f32 {
+    // For e below 2 the second is the larger one, and right.
+    let (normal, other) = ((e << 23).wrapping_sub(1 << 23) as i32, ((e + 1) << 21) as i32);
+    f32::from_bits(normal.max(other) as u32)
+}
+
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    d: f32,
+}
+
+impl Fragments for Mxfp4 {
+    const STEPS: usize = 1;
+    const LINKS: usize = 2;
+    const TWICE: bool = true;
+    const SIGNED: bool = true;
+    const SPREAD: u32 = 16;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (power_of_two(block.byte()), block.past(1).words_anywhere());
-        Piece {
-            words: table::halves(q, table::FP4_BYTES.resident()),
-            scales: [[d, -table::FP4_RAISED * d]; 4],
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        table::first_column(number, half, t)
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        Part {
+            word: block.past(1 + 4 * t).word_anywhere(),
+            d: power_of_two(block.byte()) * factor,
+        }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        table::FP4_STEPS.resident().of_word::<LINK>(part.word)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exponent_has_its_power() {
+        for e in 0..=255u8 {
+            assert_eq!(power_of_two(u32::from(e)), e8m0_half(e), "{e}");
         }
     }
 }

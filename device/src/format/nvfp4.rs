@@ -1,10 +1,12 @@
 //! NVFP4: 64 E2M1 values, one unsigned E4M3 scale for each 16. 36 bytes, aligned to 4. The scale of the whole tensor,
 //! if there is one, multiplies the result of the product and is not applied here.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::Fragments;
 use super::{Format, map, table, u32_at};
 use crate::num::half;
 use crate::tile::nvfp4::{SCALE, numbers};
+use cuda_std::prelude::*;
 use sparkinfer_gguf::blocks::ue4m3_half;
 
 /// 4-bit floats with a float scale for each 16, in blocks of 64.
@@ -27,22 +29,55 @@ impl Format for Nvfp4 {
     }
 }
 
-impl Pieces for Nvfp4 {
-    const RUNS: [u32; 4] = [0, 16, 8, 24];
-    const MASK: u32 = 31;
-    const CLEAN: bool = true;
-    const ALIKE: usize = 2;
-    const ALTERNATE: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// Two bytes of each sub-block.
+    nibbles: [u32; 4],
+    /// The scales of every other sub-block, from bits 0 and 16 on.
+    scales: u32,
+    factor: f32,
+}
+
+impl Fragments for Nvfp4 {
+    const STEPS: usize = 2;
+    const LINKS: usize = 2;
+    const TWICE: bool = true;
+    const SIGNED: bool = true;
+    const SPREAD: u32 = 8;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, j) = Self::block_of(row, piece);
-        let bits = numbers(block.word()) >> (16 * j);
-        let (first, second) = (SCALE * half((bits & 127) << 7), SCALE * half((bits & 0x7f00) >> 1));
-        let scale = |d: f32| [d, -table::FP4_RAISED * d];
-        Piece {
-            words: table::halves(block.past(4 + 16 * j).words(), table::FP4_BYTES.resident()),
-            scales: [scale(first), scale(first), scale(second), scale(second)],
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        32 * number + 16 * half + 2 * t
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let mut nibbles = [0; 4];
+        unroll!(for I in 0..4 {
+            nibbles[I] = block.past(4 + 8 * I as u32 + 2 * t).short();
+        });
+        Part {
+            nibbles,
+            scales: numbers(block.word()) >> (8 * (t / 2)),
+            factor: SCALE * factor,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        let four = |half: usize| {
+            table::FP4_STEPS
+                .resident()
+                .of_four::<LINK>(part.nibbles[2 * STEP + half])
+        };
+        [four(0), four(1)]
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        let bits = part.scales >> (16 * STEP) & 127;
+        [part.factor * half(bits << 7), 0.0]
     }
 }

@@ -1,8 +1,10 @@
 //! Q2_K: 256 2-bit weights in sixteen sub-blocks, `w = d·scale·q − dmin·min` with 4-bit scales. 84 bytes, aligned to 4.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term};
 use super::{Format, bytes, map, u16_at, u32_at};
 use crate::num::half;
+use cuda_std::prelude::*;
 
 /// 2-bit weights in blocks of 256.
 pub struct Q2K;
@@ -26,32 +28,67 @@ impl Format for Q2K {
     }
 }
 
-impl Pieces for Q2K {
-    const RUNS: [u32; 4] = [0, 32, 64, 96];
-    const SHIFTS: [u32; 4] = [0, 2, 4, 6];
-    const MASK: u32 = 3;
-    const ALIKE: usize = 1;
+/// What a lane needs of a block: of both halves of its 256 columns, and of both halves of a product's 32.
+#[derive(Clone, Copy)]
+pub struct Part {
+    words: [[u32; 2]; 2],
+    /// Two scales in each, from bits 0 and 16 on.
+    scales: [u32; 4],
+    minima: u32,
+    d: f32,
+    dmin: f32,
+}
+
+impl Fragments for Q2K {
+    const STEPS: usize = 8;
+    const TERM: Term = Term::Minima;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn first_column(piece: u32) -> u32 {
-        128 * (piece / 4) + 8 * (piece % 4)
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let (mut words, mut scales) = ([[0; 2]; 2], [0; 4]);
+        unroll!(for I in 0..4 {
+            words[I / 2][I % 2] = block.past(16 + 16 * I as u32 + 4 * t).word();
+            scales[I] = block.past(4 * I as u32).word() >> (8 * (t / 2));
+        });
+        let factors = block.past(80).word();
+        Part {
+            words,
+            scales,
+            minima: block.past(4 * t).word() >> 4 & 0x0f0f_0f0f,
+            // Factors of steps are 2⁶ too large.
+            d: half(factors & 0xffff) * factor * (1.0 / 64.0),
+            dmin: -half(factors >> 16) * factor,
+        }
     }
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, k) = Self::block_of(row, piece);
-        let (half_block, quarter) = (k / 4, k % 4);
-        let scales = block.past(8 * half_block).words::<2>();
-        let scales = scales.map(|word| word >> (8 * (quarter / 2)));
-        let factors = block.past(80).word();
-        let (d, dmin) = (half(factors & 0xffff), -half(factors >> 16));
-        let scale = |run: usize| {
-            let packed = scales[run / 2] >> (16 * (run % 2));
-            [d * (packed & 15) as f32, dmin * (packed >> 4 & 15) as f32]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        // The bits stay where they are.
+        part.words[STEP / 4].map(|word| word & 0x0303_0303 << (2 * (STEP % 4)))
+    }
+
+    /// Eight steps of at most 16·3·128, times 15·2⁶.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        // The further up the weights' bits are, the further down the scale's.
+        let (packed, up, at) = (part.scales[STEP / 2], 6 - 2 * (STEP % 4), 16 * (STEP % 2));
+        let moved = if up > at {
+            packed << (up - at)
+        } else {
+            packed >> (at - up)
         };
-        Piece {
-            words: [block.past(16 + 32 * half_block + 8 * quarter).words(); 4],
-            scales: [scale(0), scale(1), scale(2), scale(3)],
-        }
+        (moved & 15 << up) as i32
+    }
+
+    #[inline(always)]
+    fn minima(part: &Part) -> u32 {
+        part.minima
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, part.dmin]
     }
 }

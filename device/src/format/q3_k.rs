@@ -1,9 +1,11 @@
 //! Q3_K: 256 3-bit weights in sixteen sub-blocks, `w = d·(scale − 32)·(q − 4)` with 6-bit scales; the third bits lie
 //! apart. 110 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term, signed_byte};
 use super::{Format, bytes, map, u16_at, u32_at_even};
 use crate::num::half;
+use cuda_std::prelude::*;
 
 /// 3-bit weights in blocks of 256.
 pub struct Q3K;
@@ -40,42 +42,84 @@ unsafe fn scale(block: *const u8, j: u32) -> u32 {
     low | (byte(8 + j % 4) >> (2 * (j / 4)) & 3) << 4
 }
 
-impl Pieces for Q3K {
-    const RUNS: [u32; 4] = [0, 32, 64, 96];
-    const MASK: u32 = 7;
-    const CLEAN: bool = true;
-    const ALIKE: usize = 1;
+/// What a lane needs of a block: of both halves of its 256 columns, and of both halves of a product's 32.
+#[derive(Clone, Copy)]
+pub struct Part {
+    low: [[u32; 2]; 2],
+    third: [u32; 2],
+    /// Scales as signed bytes, four times too large: those of two neighbours and the two 32 columns further.
+    scales: [u32; 4],
+    d: f32,
+    /// 0 or 1: the lane's half.
+    half: u32,
+}
+
+/// Bits below a weight's in its byte, by the quarter of 128 columns that it is in.
+const BELOW: [usize; 4] = [0, 2, 4, 4];
+
+impl Fragments for Q3K {
+    const STEPS: usize = 8;
+    const TERM: Term = Term::Offset;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn first_column(piece: u32) -> u32 {
-        128 * (piece / 4) + 8 * (piece % 4)
+    fn offset(step: u32, _half: u32) -> i32 {
+        4 << BELOW[step as usize % 4]
     }
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, k) = Self::block_of(row, piece);
-        let (half_block, quarter) = (k / 4, k % 4);
-        let low = block.past(32 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
-        let third = block.past(8 * quarter).words_anywhere::<2>();
-        let third = third.map(|word| word >> (4 * half_block));
-        let word = |run: usize, i: usize| low[i] >> (2 * run) & 0x0303_0303 | (third[i] >> run & 0x0101_0101) << 2;
-        let packed = block.past(96).words_anywhere::<3>();
-        let packed = packed.map(|word| word >> (8 * (quarter / 2)));
-        let d = block.past(108).half();
-        let scale = |run: usize| {
-            let low = packed[run / 2] >> (16 * (run % 2)) >> (4 * half_block) & 15;
-            let high = packed[2] >> (4 * half_block) >> (16 * (run % 2) + 2 * (run / 2)) & 3;
-            let d = d * ((low | high << 4) as f32 - 32.0);
-            [d, -4.0 * d]
-        };
-        Piece {
-            words: [
-                [word(0, 0), word(0, 1)],
-                [word(1, 0), word(1, 1)],
-                [word(2, 0), word(2, 1)],
-                [word(3, 0), word(3, 1)],
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let (mut low, mut packed) = ([[0; 2]; 2], [0; 3]);
+        unroll!(for I in 0..4 {
+            low[I / 2][I % 2] = block.past(32 + 16 * I as u32 + 4 * t).word_even();
+        });
+        unroll!(for I in 0..3 {
+            packed[I] = block.past(96 + 4 * I as u32).word_even();
+        });
+        let third = block.past(4 * t);
+        let [a, b, high] = packed;
+        // Less 32 is the uppermost bit turned, as a sign.
+        let high = high ^ 0xaaaa_aaaa;
+        let scales = |nibbles: u32, bits: u32| nibbles & 0x3c3c_3c3c | bits & 0xc0c0_c0c0;
+        Part {
+            low,
+            third: [third.word_even(), third.past(16).word_even()],
+            scales: [
+                scales(a << 2, high << 6),
+                scales(b << 2, high << 4),
+                scales(a >> 2, high << 2),
+                scales(b >> 2, high),
             ],
-            scales: [scale(0), scale(1), scale(2), scale(3)],
+            // Scales are 4 times too large, steps 2⁴ times.
+            d: block.past(108).half() * factor * (1.0 / 64.0),
+            half: t / 2,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        let below = BELOW[STEP % 4];
+        let byte = |i: usize| {
+            let low = part.low[STEP / 4][i] >> (2 * (STEP % 4) - below);
+            let third = if below + 2 > STEP {
+                part.third[i] << (below + 2 - STEP)
+            } else {
+                part.third[i] >> (STEP - below - 2)
+            };
+            low & 0x0303_0303 << below | third & 0x0404_0404 << below
+        };
+        [byte(0), byte(1)]
+    }
+
+    /// Eight steps of at most 16·4·128, times 4·32·2⁴.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        signed_byte(part.scales[STEP / 2], 2 * (STEP as u32 % 2) + part.half) << (4 - BELOW[STEP % 4])
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

@@ -1,6 +1,7 @@
 //! Q4_0: 32 nibbles and one f16 scale, `w = d·(q − 8)`. 18 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces, halves};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term, nibbles};
 use super::{Format, bytes, half_split, map, u16_at};
 use crate::num::half;
 
@@ -23,18 +24,39 @@ impl Format for Q4_0 {
     }
 }
 
-impl Pieces for Q4_0 {
-    const SHIFTS: [u32; 4] = [0, 0, 4, 4];
-    const MASK: u32 = 15;
-    const ALIKE: usize = 2;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    d: f32,
+}
+
+impl Fragments for Q4_0 {
+    const STEPS: usize = 1;
+    const HIGH: f32 = 1.0 / 16.0;
+    const TERM: Term = Term::Offset;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let d = block.half();
-        Piece {
-            words: halves(block.past(2).words_anywhere()),
-            scales: [[d, -8.0 * d]; 4],
+    fn offset(_step: u32, half: u32) -> i32 {
+        8 << (4 * half)
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        Part {
+            word: block.past(2 + 4 * t).word_even(),
+            d: block.half() * factor,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        nibbles(part.word)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

@@ -1,6 +1,7 @@
 //! Q4_1: 32 nibbles, f16 scale and offset, `w = d·q + m`. 20 bytes, aligned to 4.
 
-use super::piece::{Cursor, Piece, Pieces, halves};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term, nibbles};
 use super::{Format, bytes, half_split, map, u16_at};
 use crate::num::half;
 
@@ -23,17 +24,37 @@ impl Format for Q4_1 {
     }
 }
 
-impl Pieces for Q4_1 {
-    const SHIFTS: [u32; 4] = [0, 0, 4, 4];
-    const MASK: u32 = 15;
-    const ALIKE: usize = 2;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    d: f32,
+    m: f32,
+}
+
+impl Fragments for Q4_1 {
+    const STEPS: usize = 1;
+    const HIGH: f32 = 1.0 / 16.0;
+    const TERM: Term = Term::Minimum;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        Piece {
-            words: halves(block.past(4).words()),
-            scales: [[block.half(), block.past(2).half()]; 4],
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let head = block.word();
+        Part {
+            word: block.past(4 + 4 * t).word(),
+            d: half(head & 0xffff) * factor,
+            m: half(head >> 16),
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        nibbles(part.word)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, part.m]
     }
 }

@@ -1,6 +1,8 @@
 //! Q4_K: 256 nibbles in eight sub-blocks, `w = d·scale·q − dmin·min`. 144 bytes, aligned to 16.
 
-use super::piece::{Cursor, Piece, Pieces, halves};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term, nibbles};
+use super::k_quant::Scales;
 use super::{Format, bytes, k_quant, map, u32_at};
 
 /// 4-bit weights in blocks of 256.
@@ -23,23 +25,52 @@ impl Format for Q4K {
     }
 }
 
-impl Pieces for Q4K {
-    const RUNS: [u32; 4] = [0, 8, 32, 40];
-    const SHIFTS: [u32; 4] = [0, 0, 4, 4];
-    const MASK: u32 = 15;
-    const ALIKE: usize = 2;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    words: [[u32; 2]; 4],
+    scales: Scales,
+}
+
+impl Fragments for Q4K {
+    const STEPS: usize = 4;
+    const LINKS: usize = 2;
+    const HIGH: f32 = 1.0 / 16.0;
+    const TERM: Term = Term::Minima;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn first_column(piece: u32) -> u32 {
-        64 * (piece / 2) + 16 * (piece % 2)
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        k_quant::first_column(number, half, t)
     }
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, k) = Self::block_of(row, piece);
-        Piece {
-            words: halves(block.past(16 + 16 * k).vector()),
-            scales: k_quant::scales(block.vector(), k / 2),
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        Part {
+            words: k_quant::words(block.past(16), t),
+            scales: Scales::load(block, t, factor),
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        nibbles(part.words[STEP][LINK])
+    }
+
+    /// Four steps of at most 32·240·128, times 63.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        part.scales.of::<STEP>()
+    }
+
+    #[inline(always)]
+    fn minima(part: &Part) -> u32 {
+        part.scales.minima()
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        part.scales.factors()
     }
 }

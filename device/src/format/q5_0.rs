@@ -1,6 +1,7 @@
 //! Q5_0: 32 nibbles with a fifth bit each and one f16 scale, `w = d·(q − 16)`. 22 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces, halves_with};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term};
 use super::{Format, bytes, half_split, map, u16_at, u32_at_even};
 use crate::num::half;
 
@@ -24,19 +25,40 @@ impl Format for Q5_0 {
     }
 }
 
-impl Pieces for Q5_0 {
-    const MASK: u32 = 31;
-    const CLEAN: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    fifth: u32,
+    d: f32,
+}
+
+impl Fragments for Q5_0 {
+    const STEPS: usize = 1;
+    const TERM: Term = Term::Offset;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let d = block.half();
-        let [fifth, q0, q1, q2, q3] = block.past(2).words_anywhere();
-        let fifth = |k: u32| half_split::fifth_bits(fifth, k);
-        Piece {
-            words: halves_with([q0, q1, q2, q3], [fifth(0), fifth(1), fifth(2), fifth(3)]),
-            scales: [[d, -16.0 * d]; 4],
+    fn offset(_step: u32, _half: u32) -> i32 {
+        16
+    }
+
+    #[inline(always)]
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        Part {
+            word: block.past(6 + 4 * t).word_even(),
+            fifth: block.past(2).word_even() >> (4 * t),
+            d: block.half() * factor,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        half_split::five_bits(part.word, part.fifth)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

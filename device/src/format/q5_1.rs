@@ -1,6 +1,7 @@
 //! Q5_1: 32 nibbles with a fifth bit each, f16 scale and offset, `w = d·q + m`. 24 bytes, aligned to 8.
 
-use super::piece::{Cursor, Piece, Pieces, halves_with};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term};
 use super::{Format, bytes, half_split, map, u16_at, u32_at};
 use crate::num::half;
 
@@ -24,18 +25,38 @@ impl Format for Q5_1 {
     }
 }
 
-impl Pieces for Q5_1 {
-    const MASK: u32 = 31;
-    const CLEAN: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    word: u32,
+    fifth: u32,
+    d: f32,
+    m: f32,
+}
+
+impl Fragments for Q5_1 {
+    const STEPS: usize = 1;
+    const TERM: Term = Term::Minimum;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let [fifth, q0, q1, q2, q3] = block.past(4).words();
-        let fifth = |k: u32| half_split::fifth_bits(fifth, k);
-        Piece {
-            words: halves_with([q0, q1, q2, q3], [fifth(0), fifth(1), fifth(2), fifth(3)]),
-            scales: [[block.half(), block.past(2).half()]; 4],
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let head = block.word();
+        Part {
+            word: block.past(8 + 4 * t).word(),
+            fifth: block.past(4).word() >> (4 * t),
+            d: half(head & 0xffff) * factor,
+            m: half(head >> 16),
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        half_split::five_bits(part.word, part.fifth)
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, part.m]
     }
 }

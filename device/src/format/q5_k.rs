@@ -1,6 +1,8 @@
 //! Q5_K: as Q4_K with a fifth bit for each weight, `w = d·scale·q − dmin·min`. 176 bytes, aligned to 16.
 
-use super::piece::{Cursor, Piece, Pieces, halves_with};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term};
+use super::k_quant::Scales;
 use super::{Format, bytes, k_quant, map, u32_at};
 
 /// 5-bit weights in blocks of 256.
@@ -26,32 +28,66 @@ impl Format for Q5K {
     }
 }
 
-impl Pieces for Q5K {
-    const RUNS: [u32; 4] = [0, 8, 32, 40];
-    const MASK: u32 = 31;
-    const CLEAN: bool = true;
-    const ALIKE: usize = 2;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    words: [[u32; 2]; 4],
+    fifth: [u32; 2],
+    scales: Scales,
+}
+
+impl Fragments for Q5K {
+    const STEPS: usize = 4;
+    const LINKS: usize = 2;
+    const TERM: Term = Term::Minima;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn first_column(piece: u32) -> u32 {
-        64 * (piece / 2) + 16 * (piece % 2)
+    fn first_column(number: u32, half: u32, t: u32) -> u32 {
+        k_quant::first_column(number, half, t)
     }
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, k) = Self::block_of(row, piece);
-        let fifth = block.past(16 + 16 * (k % 2)).vector().map(|word| word >> (k & 6));
-        let fifth = [
-            fifth.map(|word| word << 4 & 0x1010_1010),
-            fifth.map(|word| word << 3 & 0x1010_1010),
-        ];
-        let pair = |half: usize, i: usize| [fifth[half][i], fifth[half][i + 1]];
-        Piece {
-            words: halves_with(
-                block.past(48 + 16 * k).vector(),
-                [pair(0, 0), pair(0, 2), pair(1, 0), pair(1, 2)],
-            ),
-            scales: k_quant::scales(block.vector(), k / 2),
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let fifth = block.past(16 + 4 * t);
+        Part {
+            words: k_quant::words(block.past(48), t),
+            fifth: [fifth.word(), fifth.past(16).word()],
+            scales: Scales::load(block, t, factor),
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        let (word, fifth) = (part.words[STEP][LINK], part.fifth[LINK]);
+        // Sub-blocks 2·STEP and 2·STEP + 1: bits of the same numbers, which go to bit 4.
+        let (low, high) = if STEP == 3 {
+            (fifth >> 2, fifth >> 3)
+        } else if STEP == 2 {
+            (fifth, fifth >> 1)
+        } else {
+            (fifth << (4 - 2 * STEP), fifth << (3 - 2 * STEP))
+        };
+        [
+            word & 0x0f0f_0f0f | low & 0x1010_1010,
+            word >> 4 & 0x0f0f_0f0f | high & 0x1010_1010,
+        ]
+    }
+
+    /// Four steps of at most 32·31·128, times 63.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        part.scales.of::<STEP>()
+    }
+
+    #[inline(always)]
+    fn minima(part: &Part) -> u32 {
+        part.scales.minima()
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        part.scales.factors()
     }
 }

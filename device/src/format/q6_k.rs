@@ -1,8 +1,10 @@
 //! Q6_K: 256 6-bit weights in sixteen sub-blocks, `w = d·scale·(q − 32)`. 210 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::{Fragments, Term};
 use super::{Format, bytes, map, u16_at, u32_at_even};
 use crate::num::half;
+use cuda_std::prelude::*;
 
 /// 6-bit weights in blocks of 256.
 pub struct Q6K;
@@ -29,46 +31,65 @@ impl Format for Q6K {
     }
 }
 
-impl Pieces for Q6K {
-    const RUNS: [u32; 4] = [0, 32, 64, 96];
-    const MASK: u32 = 63;
-    const CLEAN: bool = true;
-    const ALIKE: usize = 1;
+/// What a lane needs of a block: of both halves of its 256 columns, and of both halves of a product's 32.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// Of columns 0 to 31, whose high nibbles are 64 to 95, and of 32 to 63.
+    low: [[[u32; 2]; 2]; 2],
+    high: [[u32; 2]; 2],
+    scales: [i32; 8],
+    d: f32,
+}
+
+impl Fragments for Q6K {
+    const STEPS: usize = 8;
+    const TERM: Term = Term::Offset;
+    const WHOLE: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn first_column(piece: u32) -> u32 {
-        128 * (piece / 4) + 8 * (piece % 4)
+    fn offset(_step: u32, _half: u32) -> i32 {
+        32
     }
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, k) = Self::block_of(row, piece);
-        let (half_block, quarter) = (k / 4, k % 4);
-        let low = |half: u32| {
-            block
-                .past(64 * half_block + 32 * half + 8 * quarter)
-                .words_anywhere::<2>()
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let (mut low, mut high, mut scales) = ([[[0; 2]; 2]; 2], [[0; 2]; 2], [0; 8]);
+        unroll!(for I in 0..8 {
+            low[I / 4][I / 2 % 2][I % 2] = block.past(16 * I as u32 + 4 * t).word_even();
+            scales[I] = block.past(192 + 2 * I as u32 + t / 2).signed_byte();
+        });
+        unroll!(for I in 0..4 {
+            high[I / 2][I % 2] = block.past(128 + 16 * I as u32 + 4 * t).word_even();
+        });
+        let d = block.past(208).half() * factor;
+        Part { low, high, scales, d }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        let (low, high) = (part.low[STEP / 4][STEP % 2], part.high[STEP / 4]);
+        let byte = |i: usize| {
+            let nibbles = if STEP % 4 < 2 { low[i] } else { low[i] >> 4 };
+            let bits = match STEP % 4 {
+                0 => high[i] << 4,
+                1 => high[i] << 2,
+                2 => high[i],
+                _ => high[i] >> 2,
+            };
+            nibbles & 0x0f0f_0f0f | bits & 0x3030_3030
         };
-        let low = [low(0), low(1)];
-        let high = block.past(128 + 32 * half_block + 8 * quarter).words_anywhere::<2>();
-        let word = |run: usize, i: usize| {
-            low[run % 2][i] >> (4 * (run / 2)) & 0x0f0f_0f0f | (high[i] >> (2 * run) & 0x0303_0303) << 4
-        };
-        let scales = block.past(192 + 8 * half_block).words_anywhere::<2>();
-        let scales = scales.map(|word| word >> (8 * (quarter / 2)));
-        let d = block.past(208).half();
-        let scale = |run: usize| {
-            let d = d * f32::from((scales[run / 2] >> (16 * (run % 2))) as i8);
-            [d, -32.0 * d]
-        };
-        Piece {
-            words: [
-                [word(0, 0), word(0, 1)],
-                [word(1, 0), word(1, 1)],
-                [word(2, 0), word(2, 1)],
-                [word(3, 0), word(3, 1)],
-            ],
-            scales: [scale(0), scale(1), scale(2), scale(3)],
-        }
+        [byte(0), byte(1)]
+    }
+
+    /// Eight steps of at most 16·32·128, times 128.
+    #[inline(always)]
+    fn factor<const STEP: usize>(part: &Part) -> i32 {
+        part.scales[STEP]
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

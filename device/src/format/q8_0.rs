@@ -1,6 +1,7 @@
 //! Q8_0: 32 signed bytes and one f16 scale, `w = d·q`. 34 bytes, aligned to 2.
 
-use super::piece::{Cursor, Piece, Pieces};
+use super::cursor::Cursor;
+use super::fragment::Fragments;
 use super::{Format, map, signed_bytes, u16_at, u32_at_even};
 use crate::num::half;
 
@@ -23,19 +24,34 @@ impl Format for Q8_0 {
     }
 }
 
-impl Pieces for Q8_0 {
-    const MASK: u32 = 255;
-    const CLEAN: bool = true;
+/// What a lane needs of a block.
+#[derive(Clone, Copy)]
+pub struct Part {
+    bytes: [u32; 2],
+    d: f32,
+}
+
+impl Fragments for Q8_0 {
+    const STEPS: usize = 1;
+    const SIGNED: bool = true;
+    type Part = Part;
 
     #[inline(always)]
-    fn load(row: Cursor, piece: u32) -> Piece {
-        let (block, _) = Self::block_of(row, piece);
-        let (d, q) = (block.half(), block.past(2).words_anywhere::<8>());
-        // Signed bytes, raised by 128.
-        let q = q.map(|q| q ^ 0x8080_8080);
-        Piece {
-            words: [[q[0], q[1]], [q[2], q[3]], [q[4], q[5]], [q[6], q[7]]],
-            scales: [[d, -128.0 * d]; 4],
+    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+        let word = block.past(2 + 4 * t);
+        Part {
+            bytes: [word.word_even(), word.past(16).word_even()],
+            d: block.half() * factor,
         }
+    }
+
+    #[inline(always)]
+    fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
+        part.bytes
+    }
+
+    #[inline(always)]
+    fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
+        [part.d, 0.0]
     }
 }

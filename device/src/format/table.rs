@@ -31,72 +31,65 @@ pub(super) fn look_up(table: Table, nibbles: [u32; 2]) -> [f32; 8] {
     })
 }
 
-/// What IQ4 steps are raised by as bytes.
-pub(super) const IQ4_RAISED: f32 = 128.0;
-/// What doubled FP4 steps are raised by as bytes.
-pub(super) const FP4_RAISED: f32 = 12.0;
-/// The steps of IQ4 as unsigned bytes.
-pub(super) const IQ4_BYTES: Bytes = Bytes::new(&IQ4_TABLE, IQ4_RAISED as i16);
-/// The doubled steps of FP4 as unsigned bytes.
-pub(super) const FP4_BYTES: Bytes = Bytes::new(&FP4_TABLE, FP4_RAISED as i16);
+/// The steps of IQ4 as bytes to be added.
+pub(super) const IQ4_STEPS: Steps = Steps::new(&IQ4_TABLE);
+/// The doubled steps of FP4 as bytes to be added.
+pub(super) const FP4_STEPS: Steps = Steps::new(&FP4_TABLE);
 
-/// A table of sixteen bytes as two of eight for `prmt`: even entries and odd ones. A code's top three bits are the index in
-/// both; its lowest chooses, as the top bit of a selector, which there means "the byte's sign, eight times". An exclusive
-/// or takes that away again, because an even entry and the next have the same top bit and the odd one lies here turned
-/// over where it is set.
-pub(super) struct Bytes {
-    even: [u32; 2],
-    odd: [u32; 2],
-}
+/// A table of sixteen signed bytes as two of eight for `prmt`, one for codes below 8, one for the others. A code's low
+/// three bits are the index in both; its top bit, which `prmt` takes for "the byte's sign, eight times", makes −1 of a
+/// negative byte and 0 of another one in the table that is not asked. The other table's byte has that taken off already,
+/// and the two are added by being multiplied one after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Steps([[u32; 2]; 2]);
 
-impl Bytes {
-    const fn new(steps: &[i8; 16], raised: i16) -> Self {
-        let (mut even, mut odd, mut i) = ([0; 2], [0; 2], 0);
+impl Steps {
+    const fn new(steps: &[i8; 16]) -> Self {
+        let (mut tables, mut i) = ([[0; 2]; 2], 0);
         while i < 8 {
-            let (a, b) = (
-                (steps[2 * i] as i16 + raised) as u8,
-                (steps[2 * i + 1] as i16 + raised) as u8,
-            );
-            assert!(a >> 7 == b >> 7, "an even step and the next differ in their top bits");
-            let b = if b >> 7 == 1 { !b } else { b };
-            even[i / 4] |= (a as u32) << (8 * (i % 4));
-            odd[i / 4] |= (b as u32) << (8 * (i % 4));
+            let pair = [steps[i] as i32, steps[i + 8] as i32];
+            let sign = [pair[0] >> 31, pair[1] >> 31];
+            let stored = [pair[0] - sign[1], pair[1] - sign[0]];
+            let mut half = 0;
+            while half < 2 {
+                assert!(
+                    stored[half] >> 31 == sign[half] && stored[half] < 128,
+                    "what is taken off leaves the sign"
+                );
+                tables[half][i / 4] |= (stored[half] as u8 as u32) << (8 * (i % 4));
+                half += 1;
+            }
             i += 1;
         }
-        Self { even, odd }
+        Self(tables)
     }
 
-    /// The entries of four nibbles: the low half of `codes`, each turned right by one bit; `turned` has their top bits
-    /// the other way.
+    /// The tables with their first words in registers: `prmt` takes one constant, and the assembler would bring in the
+    /// other anew for each look-up, unless it depends on what only a thread knows: that blocks have one layer.
     #[inline(always)]
-    fn four(&self, codes: u32, turned: u32) -> u32 {
-        permute_bytes(self.even[0], self.even[1], codes) ^ permute_bytes(self.odd[0], self.odd[1], turned)
-    }
-
-    /// The entries of all nibbles of a word: those of the lowest four, and of the others.
-    #[inline(always)]
-    pub fn look_up(&self, word: u32) -> [u32; 2] {
-        let codes = word >> 1 & 0x7777_7777 | word << 3 & 0x8888_8888;
-        let turned = codes ^ 0x8888_8888;
-        [self.four(codes, turned), self.four(codes >> 16, turned >> 16)]
-    }
-
-    /// The table with its first words in registers: `prmt` takes one constant, and the assembler would bring in the other
-    /// anew for each look-up, unless it depends on what only a thread knows: that blocks have one layer.
-    #[inline(always)]
-    pub fn resident(&self) -> Self {
+    pub fn resident(self) -> Self {
         let zero = thread::thread_idx_z();
-        Self {
-            even: [self.even[0] | zero, self.even[1]],
-            odd: [self.odd[0] | zero, self.odd[1]],
-        }
+        Self(self.0.map(|[first, second]| [first | zero, second]))
+    }
+
+    /// Summand `LINK`, 0 or 1, of the entries of the four nibbles in the low half of `codes`.
+    #[inline(always)]
+    pub fn of_four<const LINK: usize>(self, codes: u32) -> u32 {
+        let [first, second] = self.0[LINK];
+        permute_bytes(first, second, if LINK == 0 { codes } else { codes ^ 0x8888_8888 })
+    }
+
+    /// Summand `LINK` of the entries of all nibbles of a word: of the lowest four, and of the others.
+    #[inline(always)]
+    pub fn of_word<const LINK: usize>(self, word: u32) -> [u32; 2] {
+        [self.of_four::<LINK>(word), self.of_four::<LINK>(word >> 16)]
     }
 }
 
-/// The entries of sixteen bytes' nibbles: those of a word are a run's words, low and high nibbles alternately.
+/// The first column of a lane's four, where those of a word are low and high nibbles alternately, sixteen columns apart.
 #[inline(always)]
-pub(super) fn halves(words: [u32; 4], table: Bytes) -> [[u32; 2]; 4] {
-    words.map(|word| table.look_up(word))
+pub(super) fn first_column(number: u32, half: u32, t: u32) -> u32 {
+    32 * number + 4 * t + 2 * half
 }
 
 #[cfg(test)]
@@ -104,17 +97,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_in_every_place_has_its_byte() {
-        for (table, steps, raised) in [(IQ4_BYTES, IQ4_TABLE, 128), (FP4_BYTES, FP4_TABLE, 12)] {
+    fn every_code_in_every_place_has_its_step() {
+        for (table, steps) in [(IQ4_STEPS, IQ4_TABLE), (FP4_STEPS, FP4_TABLE)] {
             for word in (0..64u32).map(|i| i.wrapping_mul(0x9e37_79b9)) {
-                let found = table.look_up(word).map(u32::to_le_bytes);
+                let summands = [table.of_word::<0>(word), table.of_word::<1>(word)];
+                let summands = summands.map(|words| words.map(|word| word.to_le_bytes().map(|b| b as i8)));
                 for i in 0..8 {
                     let nibble = (word >> (4 * i) & 15) as usize;
-                    assert_eq!(
-                        i16::from(found[i / 4][i % 4]),
-                        i16::from(steps[nibble]) + raised,
-                        "{word:x}, {i}"
-                    );
+                    let sum = summands[0][i / 4][i % 4] + summands[1][i / 4][i % 4];
+                    assert_eq!(sum, steps[nibble], "{word:x}, {i}");
                 }
             }
         }

@@ -11,7 +11,9 @@
 //! **Launch**: [`launch`], [`launch_with`]; columns a multiple of the type's block (any number for plain types). PDL
 //! allowed.
 
+mod digits;
 mod plain;
+mod ring;
 mod staged;
 
 use crate::format::{self, each_format};
@@ -92,7 +94,7 @@ macro_rules! kernels {
         /// # Safety
         /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values, and what `extra` says
         /// is there.
-        #[kernel(pdl)]
+        #[kernel(pdl, registers = 80)]
         pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
             // SAFETY: the launch's contract.
             unsafe { $way::multiply::<format::$format>(weights, x, y, rows, columns, extra) }
@@ -114,7 +116,7 @@ each_format!(kernels);
 
 #[cfg(not(target_arch = "nvptx64"))]
 mod host {
-    use super::{Extra, staged};
+    use super::{Extra, ring, staged};
     use crate::layout::Shape;
     use crate::mmvq::Operands;
     use crate::shape::{ShapeError, count, multiple};
@@ -141,8 +143,8 @@ mod host {
             (PLAIN_THREADS, PLAIN_THREADS / 32, 0)
         } else {
             (
-                staged::THREADS,
-                staged::ROWS,
+                staged::threads(columns),
+                ring::ROWS,
                 staged::shared_bytes(columns, block, bytes),
             )
         };

@@ -1,299 +1,245 @@
-//! Rows of blocks, on their way through shared memory.
+//! Rows of blocks, multiplied by tensor cores from shared memory.
 //!
-//! Blocks of 17 to 210 bytes are badly aligned, and lanes that read neighbouring blocks get a few bytes of each line: from
-//! shared memory that costs little, and bulk copies keep more bytes on the way than registers could. A block of threads
-//! takes [`ROWS`] rows at a time, the next ones on their way meanwhile; a warp two of them, so that each activation is
-//! read once for both, and a lane every 32nd [`Piece`](crate::format::piece::Piece). Activations lie in shared memory too, raised as pieces
-//! ask for it, with four floats between the halves of 32 columns: so no two lanes of eight that read at once meet in a
-//! bank, whatever the columns of their pieces. Rows longer than [`COLUMNS`] come in several rounds, whose sums meet in y.
+//! A weight decoded to a float costs more instructions than its bytes leave time for: here it enters a product of bytes,
+//! mostly as the file has it ([`fragment`](crate::format::fragment)), and what it meets are the digits of an activation
+//! ([`digits`](super::digits)). Their sums are exact; only those of blocks are floats'. A block of threads takes sixteen
+//! rows at a time, a warp 256 columns of them ([`ring`](super::ring)), and warps meet only where the sums of some steps
+//! are added. Rows of more columns than all warps have come in several rounds, whose sums meet in y.
 
+use super::digits::{Activations, float_of};
+use super::ring::{self, Matrix, PIECE, Pieces, ROWS, WARPS};
 use super::{Extra, rank_stride};
-use crate::format::Format;
-use crate::format::piece::{Cursor, Pieces, RAISE};
-use cuda_std::arch::HAS_BULK_COPY;
-use cuda_std::mbarrier::{self, Barrier};
+use crate::format::cursor::Cursor;
+use crate::format::fragment::{self, Fragments, Term};
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
-/// Threads of a block.
-pub(super) const THREADS: u32 = 256;
-/// Rows that a block of threads takes at a time: two for each warp.
-pub(super) const ROWS: u32 = THREADS / 16;
+/// Steps whose sums are added at once.
+const STEPS: u32 = 4;
+/// Floats of the warps' sums of so many steps.
+const SUMS: u32 = STEPS * WARPS * ROWS;
 /// Columns of a round.
-const COLUMNS: u32 = 2048;
-/// Bytes before the activations: a barrier for each stage.
-const HEAD: u32 = 16;
-/// Floats that 32 activations take.
-const STRIDE: u32 = 36;
-
-/// Bytes that a row's part of `columns` columns may take from a multiple of 16 to the next.
-const fn pitch(columns: u32, block: u32, bytes: u32) -> u32 {
-    (columns / block * bytes).next_multiple_of(16) + 16
-}
+const COLUMNS: u32 = WARPS * PIECE;
+/// Bytes before the activations: the sums, and those of the steps before, which may still be read.
+const HEAD: u32 = 2 * SUMS * 4;
 
 /// Columns of a round of a matrix.
-const fn round_columns(columns: u32) -> u32 {
+pub(super) const fn round_columns(columns: u32) -> u32 {
     if columns < COLUMNS { columns } else { COLUMNS }
 }
 
+/// Threads of a launch for rows of `columns` columns.
+#[cfg(not(target_arch = "nvptx64"))]
+pub(super) const fn threads(columns: u32) -> u32 {
+    32 * ring::warps(columns)
+}
+
 /// Bytes of shared memory of a launch for rows of `columns` columns, in blocks of `block` columns and `bytes` bytes.
+#[cfg(not(target_arch = "nvptx64"))]
 pub(super) const fn shared_bytes(columns: u32, block: u32, bytes: u32) -> u32 {
-    let columns = round_columns(columns);
-    HEAD + columns / 32 * STRIDE * 4 + columns / 8 * 4 + 2 * ROWS * pitch(columns, block, bytes)
+    HEAD + Activations::bytes(round_columns(columns)) + ring::bytes(columns, block, bytes)
 }
 
-/// Where a raised activation lies.
+/// The lane's sums of two rows: of two digits each.
+type Totals = [[f32; 2]; 2];
+
+/// What a lane has of a block in two rows.
+type Parts<F> = [<F as Fragments>::Part; 2];
+
+/// The sums of a step of block `block`.
 #[inline(always)]
-fn place(column: u32) -> u32 {
-    column / 32 * STRIDE + column % 32 + (column & 16) / 4
+fn sums_of<F: Fragments, const STEP: usize>(parts: &Parts<F>, x: Activations, block: u32) -> [i32; 4] {
+    let step = block * F::STEPS as u32 + STEP as u32;
+    let mut sums = x.start::<F>(step, warp::lane() % 4);
+    let mut activations = x.fragment(step * F::OWN as u32);
+    unroll!(for LINK in 0..2 {
+        if LINK < F::LINKS {
+            if LINK == 1 && !F::TWICE {
+                activations = x.fragment(step * F::OWN as u32 + 1);
+            }
+            let rows = [F::bytes::<STEP, LINK>(&parts[0]), F::bytes::<STEP, LINK>(&parts[1])];
+            sums = fragment::multiply::<F>(rows, activations, sums);
+        }
+    });
+    sums
 }
 
-/// The activations of a round.
-#[derive(Clone, Copy)]
-struct Activations {
-    raised: Shared<f32>,
-    /// Of eight columns each, not raised.
+/// Adds sums to the totals, each times its row's factor.
+#[inline(always)]
+fn add<F: Fragments>(sums: [i32; 4], factors: [f32; 2], totals: &mut Totals) {
+    unroll!(for I in 0..4 {
+        totals[I / 2][I % 2] = float::fma(factors[I / 2], float_of::<F>(sums[I]), totals[I / 2][I % 2]);
+    });
+}
+
+/// Adds a block whose steps have floats for factors to the totals.
+#[inline(always)]
+fn add_steps<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals: &mut Totals) {
+    unroll!(for STEP in 0..2 {
+        if STEP < F::STEPS {
+            let scales = [F::scale::<STEP>(&parts[0]), F::scale::<STEP>(&parts[1])];
+            add::<F>(
+                sums_of::<F, STEP>(parts, x, block),
+                [scales[0][0], scales[1][0]],
+                totals,
+            );
+            if F::TERM == Term::Minimum {
+                let own = x.sum(block * F::STEPS as u32 + STEP as u32, warp::lane() % 4);
+                unroll!(for R in 0..2 {
+                    totals[R][0] = float::fma(scales[R][1], own, totals[R][0]);
+                });
+            }
+        }
+    });
+}
+
+/// Adds a block whose steps have whole factors to the totals.
+#[inline(always)]
+fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals: &mut Totals) {
+    let mut all = [0i32; 4];
+    unroll!(for STEP in 0..8 {
+        if STEP < F::STEPS {
+            let sums = sums_of::<F, STEP>(parts, x, block);
+            let factors = [F::factor::<STEP>(&parts[0]), F::factor::<STEP>(&parts[1])];
+            unroll!(for I in 0..4 {
+                all[I] = sums[I].wrapping_mul(factors[I / 2]).wrapping_add(all[I]);
+            });
+        }
+    });
+    let scales = [F::scale::<0>(&parts[0]), F::scale::<0>(&parts[1])];
+    add::<F>(all, [scales[0][0], scales[1][0]], totals);
+    if F::TERM == Term::Minima {
+        let (activations, unit) = x.sums(block);
+        let rows = [[F::minima(&parts[0]), 0], [F::minima(&parts[1]), 0]];
+        let sums = fragment::multiply::<F>(rows, activations, [0; 4]);
+        add::<F>(sums, [unit * scales[0][1], unit * scales[1][1]], totals);
+    }
+}
+
+/// Adds block `index` of the warp's pieces of two rows to the totals.
+#[inline(always)]
+fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals: &mut Totals) {
+    let (t, block) = (warp::lane() % 4, warp::index() * (PIECE / F::BLOCK) + index);
+    let factor = x.factor(block, t);
+    let part = |row: Cursor| F::load(row.past(index * F::BYTES), t, factor);
+    let parts = [part(rows[0]), part(rows[1])];
+    if F::WHOLE {
+        add_whole::<F>(&parts, x, block, totals);
+    } else {
+        add_steps::<F>(&parts, x, block, totals);
+    }
+}
+
+/// The warp's sums of the two rows that the lane has a part of.
+#[inline(always)]
+fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32) -> [f32; 2] {
+    let mut totals = [[0f32; 2]; 2];
+    let mut index = 0;
+    if F::BLOCK < PIECE {
+        // Four at a time, with one address.
+        while index + 4 <= blocks {
+            unroll!(for I in 0..4 {
+                add_block::<F>(rows, x, index + I as u32, &mut totals);
+            });
+            index = rolled(index + 4);
+        }
+    }
+    while index < blocks {
+        add_block::<F>(rows, x, index, &mut totals);
+        index = rolled(index + 1);
+    }
+    totals.map(|[low, high]| {
+        let mut sum = float::fma(256.0, high, low);
+        unroll!(for I in 0..2 {
+            sum += warp::shuffle_xor(sum, 1 << I);
+        });
+        sum
+    })
+}
+
+/// Where results go.
+struct Results {
+    matrix: Matrix,
+    y: *mut f32,
+    factor: f32,
+    extra: Extra,
     sums: Shared<f32>,
 }
 
-impl Activations {
+impl Results {
+    /// Leaves the warp's sums of step number `number`.
     #[inline(always)]
-    fn at(columns: u32) -> Self {
-        let floats = columns / 32 * STRIDE;
-        Self {
-            raised: shared::dynamic(HEAD, floats),
-            sums: shared::dynamic(HEAD + 4 * floats, columns / 8),
+    fn leave(&self, sums: [f32; 2], number: u32) {
+        let (row, t) = (warp::lane() / 4, warp::lane() % 4);
+        let at = (number % (2 * STEPS) * WARPS + warp::index()) * ROWS + row;
+        if t < 2 {
+            self.sums.store(at + 8 * t, if t == 0 { sums[0] } else { sums[1] });
         }
     }
 
-    /// Brings `columns` activations in. All threads of the block call this.
+    /// Adds what the warps left in `steps` steps from number `number` on, the first at row `row`, and what y has of
+    /// rounds before. All threads of the block call this, behind a barrier.
     #[inline(always)]
-    unsafe fn fill(self, x: *const f32, columns: u32) {
-        let mut eight = thread::thread_idx_x();
-        while eight < columns / 8 {
-            // SAFETY: the caller's: eight more floats, aligned to 16 bytes.
-            let halves = unsafe {
-                let x = x.add(8 * eight as usize).cast::<F32x4>();
-                [global::load(x).0, global::load(x.add(1)).0]
-            };
-            let mut sums = [0f32; 2];
-            unroll!(for I in 0..2 {
-                let [a, b, c, d] = halves[I];
-                sums[I] = (a + b) + (c + d);
-                let raised = F32x4([a * RAISE, b * RAISE, c * RAISE, d * RAISE]);
-                self.raised.store_as(place(8 * eight) + 4 * I as u32, raised);
-            });
-            self.sums.store(eight, sums[0] + sums[1]);
-            eight += THREADS;
+    unsafe fn store(&self, steps: u32, number: u32, row: u32, round: u32) {
+        let mut id = thread::thread_idx_x();
+        while id < steps * ROWS {
+            let row = row + id / ROWS * ROWS * thread::grid_dim_x() + id % ROWS;
+            if row < self.matrix.rows {
+                // SAFETY: the row exists, and y has a value for it.
+                unsafe { self.store_row((number + id / ROWS) % (2 * STEPS), row, round) };
+            }
+            id += thread::block_dim_x();
         }
     }
 
-    /// A piece's runs, and the sum of each.
+    /// Adds what the warps left of row `row` in a step.
     #[inline(always)]
-    fn of<F: Pieces>(self, piece: u32) -> ([[f32; 8]; 4], [f32; 4]) {
-        let first = F::first_column(piece);
-        let (mut x, mut sums) = ([[0.0; 8]; 4], [0.0; 4]);
-        unroll!(for K in 0..4 {
-            let column = first + F::RUNS[K];
-            let at = place(column);
-            let ([a, b, c, d], [e, f, g, h]) = (
-                self.raised.load_as::<F32x4>(at).0,
-                self.raised.load_as::<F32x4>(at + 4).0,
-            );
-            x[K] = [a, b, c, d, e, f, g, h];
-            sums[K] = self.sums.load(column / 8);
-        });
-        (x, sums)
-    }
-}
-
-/// The matrix, and how it is cut.
-#[derive(Clone, Copy)]
-struct Matrix {
-    start: *const u8,
-    rows: u32,
-    columns: u32,
-    row_bytes: usize,
-    /// Bytes of a round's part of a row, and of its place in shared memory.
-    part_bytes: u32,
-    pitch: u32,
-}
-
-/// Where a block of threads stands: a round, and the first of its rows there.
-#[derive(Clone, Copy)]
-struct Step {
-    round: u32,
-    row: u32,
-}
-
-impl Matrix {
-    #[inline(always)]
-    fn new<F: Format>(start: *const u8, rows: u32, columns: u32) -> Self {
-        let round = round_columns(columns);
-        Self {
-            start,
-            rows,
-            columns,
-            row_bytes: F::row_bytes(columns),
-            part_bytes: round / F::BLOCK * F::BYTES,
-            pitch: pitch(round, F::BLOCK, F::BYTES),
+    unsafe fn store_row(&self, step: u32, row: u32, round: u32) {
+        let (mut sum, mut warp) = (0.0, 0);
+        while warp < warp::count() {
+            sum += self.sums.load((step * WARPS + warp) * ROWS + row % ROWS);
+            warp += 1;
         }
-    }
-
-    /// Columns of a round: the last one may have fewer.
-    #[inline(always)]
-    fn columns_of(&self, round: u32) -> u32 {
-        round_columns(self.columns - round * COLUMNS)
-    }
-
-    /// Start and end of a row's part.
-    #[inline(always)]
-    fn part<F: Format>(&self, row: u32, round: u32) -> (*const u8, u32) {
-        let before = row as usize * self.row_bytes + round as usize * self.part_bytes as usize;
-        (
-            self.start.wrapping_add(before),
-            self.columns_of(round) / F::BLOCK * F::BYTES,
-        )
-    }
-
-    #[inline(always)]
-    fn after(&self, at: Step) -> Step {
-        let row = at.row + ROWS * thread::grid_dim_x();
-        if row < self.rows {
-            return Step { row, ..at };
-        }
-        Step {
-            round: at.round + 1,
-            row: ROWS * thread::block_idx_x(),
-        }
-    }
-
-    #[inline(always)]
-    fn has(&self, at: Step) -> bool {
-        at.round * COLUMNS < self.columns
-    }
-}
-
-/// The two places in shared memory that rows come to.
-#[derive(Clone, Copy)]
-struct Ring {
-    bytes: Shared<u8>,
-    barriers: Shared<u64>,
-}
-
-impl Ring {
-    #[inline(always)]
-    fn at(offset: u32, pitch: u32) -> Self {
-        Self {
-            bytes: shared::dynamic(offset, 2 * ROWS * pitch),
-            barriers: shared::dynamic(0, 2),
-        }
-    }
-
-    /// One thread calls this, before all meet at a barrier.
-    #[inline(always)]
-    fn init(self) {
-        Barrier::at(self.barriers, 0).init(ROWS);
-        Barrier::at(self.barriers, 1).init(ROWS);
-        mbarrier::fence_init();
-    }
-
-    /// Starts to bring the rows of step number `number` in. All threads of the block call this; the first [`ROWS`] take a
-    /// row each.
-    #[inline(always)]
-    unsafe fn fetch<F: Format>(self, matrix: &Matrix, at: Step, number: u32) {
-        let (slot, barrier) = (thread::thread_idx_x(), Barrier::at(self.barriers, number & 1));
-        if slot >= ROWS {
-            return;
-        }
-        if at.row + slot >= matrix.rows {
-            barrier.arrive();
-            return;
-        }
-        let (start, bytes) = matrix.part::<F>(at.row + slot, at.round);
-        let skew = start as usize as u32 & 15;
-        let from = start.wrapping_sub(skew as usize);
-        // A matrix may end within sixteen bytes, of which a copy would take the rest too.
-        let left =
-            (matrix.rows - at.row - slot) as usize * matrix.row_bytes - at.round as usize * matrix.part_bytes as usize;
-        let whole = (skew + bytes).next_multiple_of(16);
-        let copied = if (whole - skew) as usize > left {
-            whole - 16
-        } else {
-            whole
-        };
-        let to = self
-            .bytes
-            .slice(((number & 1) * ROWS + slot) * matrix.pitch, matrix.pitch);
-        // SAFETY: the copy ends with the matrix at the latest and begins at most 15 bytes before it, within the sixteen
-        // that its first byte is in.
+        // SAFETY: y and the bias have a value for each row; the rounds before were this thread's.
         unsafe {
-            if HAS_BULK_COPY {
-                barrier.arrive_expect(copied);
-                let policy = global::CachePolicy::evict_first();
-                copy::bulk_policy(to.address_of(0), from, copied, barrier, policy);
-            } else {
-                let mut i = 0;
-                while i < copied {
-                    copy::async_16(to.address_of(i), from.add(i as usize));
-                    i += 16;
-                }
-                copy::commit();
-                barrier.arrive();
+            let y = self.y.add(row as usize);
+            if round > 0 {
+                sum += global::load(y.cast_const());
+            }
+            if (round + 1) * COLUMNS >= self.matrix.columns {
+                sum = sum * self.factor + self.extra.term(row);
+            }
+            global::store(y, sum);
+        }
+    }
+
+    /// Multiplies a round's columns of all rows of the block, of which two steps have been sent for.
+    #[inline(always)]
+    unsafe fn round<F: Fragments>(&self, mut pieces: Pieces<F>, x: Activations, round: u32) {
+        let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
+        let (mut number, mut left) = (0, 0);
+        while row < self.matrix.rows {
+            Pieces::<F>::wait();
+            let rows = [0, 8].map(|more| pieces.row(warp::lane() / 4 + more, number));
+            self.leave(two_rows::<F>(rows, x, pieces.blocks()), number);
+            warp::sync();
+            // SAFETY: all lanes have read what lay there.
+            unsafe { pieces.fetch(row + 2 * stride, stride, number) };
+            (row, number) = (row + stride, number + 1);
+            if number - left == STEPS || row >= self.matrix.rows {
+                thread::sync_threads();
+                // SAFETY: the launch's contract.
+                unsafe { self.store(number - left, left, row - (number - left) * stride, round) };
+                left = number;
             }
         }
-        let mut i = copied;
-        while i < whole {
-            let mut byte = 0;
-            if i < skew + bytes {
-                // SAFETY: the byte belongs to the row.
-                byte = unsafe { from.add(i as usize).read() };
-            }
-            to.store(i, byte);
-            i += 1;
-        }
     }
-
-    /// Waits until the rows of step number `number` are there. All threads of the block call this, behind a barrier
-    /// that is behind the fetch.
-    #[inline(always)]
-    fn wait(self, number: u32) {
-        if HAS_BULK_COPY {
-            Barrier::at(self.barriers, number & 1).wait(number >> 1 & 1);
-        } else {
-            copy::wait::<0>();
-            thread::sync_threads();
-        }
-    }
-
-    /// A row's part of step number `number`.
-    #[inline(always)]
-    fn row<F: Format>(self, matrix: &Matrix, at: Step, slot: u32, number: u32) -> Cursor {
-        let (start, _) = matrix.part::<F>(at.row + slot, at.round);
-        Cursor {
-            memory: self.bytes,
-            at: ((number & 1) * ROWS + slot) * matrix.pitch + (start as usize as u32 & 15),
-        }
-    }
-}
-
-/// The lane's part of the products of two rows.
-#[inline(always)]
-fn two_rows<F: Pieces>(rows: [Cursor; 2], x: Activations, columns: u32) -> [f32; 2] {
-    let (mut sums, mut piece) = ([0f32; 2], warp::lane());
-    while piece < columns / 32 {
-        let (values, runs) = x.of::<F>(piece);
-        unroll!(for R in 0..2 {
-            sums[R] += F::load(rows[R], piece).dot::<F>(&values, &runs);
-        });
-        piece += 32;
-    }
-    sums
 }
 
 /// # Safety
 /// As the kernels.
 #[inline(always)]
-pub(super) unsafe fn multiply<F: Pieces>(
+pub(super) unsafe fn multiply<F: Fragments>(
     weights: *const u8,
     x: *const f32,
     y: *mut f32,
@@ -301,88 +247,53 @@ pub(super) unsafe fn multiply<F: Pieces>(
     columns: u32,
     extra: Extra,
 ) {
-    let (id, rank) = (thread::thread_idx_x(), thread::block_idx_y() as usize);
+    let rank = thread::block_idx_y() as usize;
     if !extra.ids.is_null() {
         // The launch before chooses the matrix.
         pdl::wait();
     }
     // SAFETY: the launch's contract: every rank has an expert, an x and results.
-    let (matrix, x, y, factor) = unsafe {
+    let (results, x) = unsafe {
         let expert = extra.expert(rank);
-        (
-            Matrix::new::<F>(weights.add(expert * extra.expert_bytes as usize), rows, columns),
-            x.add(rank * extra.x_stride as usize),
-            y.add(rank * rank_stride(rows) as usize),
-            extra.factor(expert),
-        )
+        let results = Results {
+            matrix: Matrix {
+                start: weights.add(expert * extra.expert_bytes as usize),
+                rows,
+                columns,
+            },
+            y: y.add(rank * rank_stride(rows) as usize),
+            factor: extra.factor(expert),
+            extra,
+            sums: shared::dynamic(0, 2 * SUMS),
+        };
+        (results, x.add(rank * extra.x_stride as usize))
     };
-    let most = round_columns(columns);
-    let activations = Activations::at(most);
-    let ring = Ring::at(HEAD + most / 32 * STRIDE * 4 + most / 8 * 4, matrix.pitch);
-    if id == 0 {
-        ring.init();
-    }
-    thread::sync_threads();
-    let (mut at, mut number) = (
-        Step {
-            round: 0,
-            row: ROWS * thread::block_idx_x(),
-        },
-        0,
-    );
-    // SAFETY: a block of threads has rows.
-    unsafe { ring.fetch::<F>(&matrix, at, 0) };
-    pdl::launch_dependents();
-    pdl::wait();
-    // SAFETY: x has a float for each column; the launch before this one has written it.
-    unsafe { activations.fill(x, matrix.columns_of(0)) };
-    thread::sync_threads();
-    while matrix.has(at) {
-        let next = matrix.after(at);
-        if matrix.has(next) {
-            // SAFETY: all have read what lay there: they met below.
-            unsafe { ring.fetch::<F>(&matrix, next, number + 1) };
+    let activations = Activations::at(HEAD, round_columns(columns));
+    let offset = HEAD + Activations::bytes(round_columns(columns));
+    let mut round = 0;
+    while round * COLUMNS < columns {
+        let (row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
+        let mut pieces = Pieces::<F>::new(results.matrix, offset, round, row);
+        // SAFETY: all lanes have read what lay there.
+        unsafe {
+            pieces.fetch(row, stride, 0);
+            pieces.fetch(row + stride, stride, 1);
         }
-        ring.wait(number);
-        let slot = 2 * (id / 32);
-        let row = at.row + slot;
-        if row < rows {
-            let other = slot + u32::from(row + 1 < rows);
-            let cursors = [slot, other].map(|slot| ring.row::<F>(&matrix, at, slot, number));
-            let [a, b] = two_rows::<F>(cursors, activations, matrix.columns_of(at.round));
-            let sums = [warp::sum(a), warp::sum(b)];
-            let (lane, last) = (
-                warp::lane(),
-                !matrix.has(Step {
-                    round: at.round + 1,
-                    ..at
-                }),
-            );
-            if lane < 2 && row + lane < rows {
-                let sum = if lane == 0 { sums[0] } else { sums[1] };
-                // SAFETY: y and the bias have `rows` elements; the rounds before were this thread's.
-                unsafe {
-                    let y = y.add((row + lane) as usize);
-                    let sum = if at.round == 0 {
-                        sum
-                    } else {
-                        global::load(y.cast_const()) + sum
-                    };
-                    let result = if last {
-                        sum * factor + extra.term(row + lane)
-                    } else {
-                        sum
-                    };
-                    global::store(y, result);
-                }
-            }
+        if round == 0 {
+            pdl::launch_dependents();
+            pdl::wait();
         }
+        // All have used the round's activations before: they met where their last sums were added.
+        // SAFETY: x has a float for each column; the launch before this one has written it.
+        unsafe {
+            activations.fill::<F>(
+                x.add((round * COLUMNS) as usize),
+                round_columns(columns - round * COLUMNS),
+            )
+        };
         thread::sync_threads();
-        if next.round != at.round && matrix.has(next) {
-            // SAFETY: as above; all have used the round's activations.
-            unsafe { activations.fill(x.add((next.round * COLUMNS) as usize), matrix.columns_of(next.round)) };
-            thread::sync_threads();
-        }
-        (at, number) = (next, number + 1);
+        // SAFETY: the launch's contract.
+        unsafe { results.round(pieces, activations, round) };
+        round += 1;
     }
 }

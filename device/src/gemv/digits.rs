@@ -1,0 +1,329 @@
+//! Activations as whole numbers of four digits, for tensor cores that multiply bytes exactly.
+//!
+//! The activations of a block of weights, 32 to 256 columns, are multiples of one power of two: of 2⁻³⁰ of the power above
+//! the largest. So those within 2⁻⁶ of the largest keep all their bits, and what any other loses is at most 2⁻³⁰ of the
+//! largest: far less than the sums of floats would lose. The multiples' digits to base 256, from −128 to 127, are columns
+//! of a matrix: four meet the first half of a product's 32 columns, four the second, and zeros lie where the others meet.
+
+use crate::format::fragment::{Fragments, Term};
+use cuda_std::prelude::*;
+
+/// 1.5·2²³ as bits, and as a float: a whole number below 2²² in size added to the bits is the float's sum.
+const WHOLE: (i32, f32) = (0x4b40_0000, 12_582_912.0);
+
+/// Exponent of the largest activation's power less that of the multiples' unit.
+const EXPONENT: u32 = 29;
+
+/// Words of a product's fragment of activations.
+const FRAGMENT: u32 = 64;
+/// Words of a product's terms: two for each of four lanes.
+const TERMS: u32 = 8;
+/// Words of a block's factors.
+const FACTORS: u32 = 4;
+
+/// Exponent of the unit of sums of activations less that of activations' own: so many are at most added.
+const SUMS: i32 = 5;
+
+/// Where the sums of a step begin as bits, so that they are floats plus [`WHOLE`].1, unless they are used as they are.
+#[inline(always)]
+const fn origin<F: Fragments>() -> i32 {
+    if F::WHOLE { 0 } else { WHOLE.0 }
+}
+
+/// A sum that began at [`Activations::start`].
+#[inline(always)]
+pub(super) fn float_of<F: Fragments>(sum: i32) -> f32 {
+    if F::WHOLE {
+        float::from_i32(sum)
+    } else {
+        f32::from_bits(sum as u32) - WHOLE.1
+    }
+}
+
+/// The activations of a round.
+#[derive(Clone, Copy)]
+pub(super) struct Activations {
+    fragments: Shared<u32>,
+    /// Where sums begin, or the activations' own sums.
+    terms: Shared<i32>,
+    factors: Shared<f32>,
+}
+
+/// Four columns of a product: number of the product, half, and place in it.
+#[derive(Clone, Copy)]
+struct Four {
+    product: u32,
+    half: u32,
+    t: u32,
+}
+
+impl Four {
+    #[inline(always)]
+    fn new(index: u32) -> Self {
+        Self {
+            product: index / 8,
+            half: index / 4 % 2,
+            t: index % 4,
+        }
+    }
+
+    /// Their activations; zeros behind the last column.
+    #[inline(always)]
+    unsafe fn load<F: Fragments>(self, x: *const f32, columns: u32) -> [f32; 4] {
+        if 32 * self.product >= columns {
+            return [0.0; 4];
+        }
+        let products = F::BLOCK / 32;
+        let block = self.product / products * F::BLOCK;
+        let first = block + F::first_column(self.product % products, self.half, self.t);
+        let second = if F::SPREAD == 1 { 2 } else { F::SPREAD };
+        // SAFETY: the caller's: the block lies within x, whose start is aligned to 16 bytes; the column is even.
+        let [a, b] =
+            [first, first + second].map(|column| unsafe { global::load(x.add(column as usize).cast::<F32x2>()).0 });
+        if F::SPREAD == 1 {
+            [a[0], a[1], b[0], b[1]]
+        } else {
+            [a[0], b[0], a[1], b[1]]
+        }
+    }
+}
+
+/// The largest of four sizes, as bits, among the lanes that have columns of the same block.
+#[inline(always)]
+fn largest<F: Fragments>(x: [[f32; 4]; 2]) -> [u32; 2] {
+    let size = |x: f32| x.to_bits() & 0x7fff_ffff;
+    let mut most = x.map(|[a, b, c, d]| size(a).max(size(b)).max(size(c).max(size(d))));
+    if F::BLOCK == 256 {
+        most = [most[0].max(most[1]); 2];
+    }
+    unroll!(for I in 0..5 {
+        if 4 << I < F::BLOCK {
+            most = most.map(|size| size.max(warp::shuffle_xor(size, 1 << I)));
+        }
+    });
+    most
+}
+
+/// The unit of activations up to a size, and 1 / it. The unit of what is not finite is no number.
+#[inline(always)]
+fn unit(size: u32) -> [f32; 2] {
+    let exponent = (size >> 23).max(EXPONENT + 1);
+    let unit = if exponent == 255 {
+        f32::NAN
+    } else {
+        f32::from_bits((exponent - EXPONENT) << 23)
+    };
+    [unit, f32::from_bits((254 + EXPONENT - exponent) << 23)]
+}
+
+/// The digits of four whole numbers below 2³⁰ in size: the lowest of all, the next, and so on.
+#[inline(always)]
+fn digits(numbers: [i32; 4]) -> [u32; 4] {
+    // Every digit and 128 are the digits of the sum; without the 128 their top bits turn.
+    let [a, b, c, d] = numbers.map(|v| (v as u32).wrapping_add(0x8080_8080) ^ 0x8080_8080);
+    let pairs = |selector| [dot::permute_bytes(a, b, selector), dot::permute_bytes(c, d, selector)];
+    let ([low, low_too], [high, high_too]) = (pairs(0x5140), pairs(0x7362));
+    [
+        dot::permute_bytes(low, low_too, 0x5410),
+        dot::permute_bytes(low, low_too, 0x7632),
+        dot::permute_bytes(high, high_too, 0x5410),
+        dot::permute_bytes(high, high_too, 0x7632),
+    ]
+}
+
+/// The sum of the activations of a half, or of a sub-block that two products share.
+#[inline(always)]
+fn half_sum<F: Fragments>([a, b, c, d]: [f32; 4]) -> f32 {
+    let mut sum = (a + b) + (c + d);
+    unroll!(for I in 0..2 {
+        sum += warp::shuffle_xor(sum, 1 << I);
+    });
+    if F::OWN == 2 {
+        sum += warp::shuffle_xor(sum, 8);
+    }
+    sum
+}
+
+impl Activations {
+    /// Bytes of shared memory for `columns` activations.
+    pub const fn bytes(columns: u32) -> u32 {
+        columns / 32 * (FRAGMENT + TERMS + FACTORS) * 4
+    }
+
+    #[inline(always)]
+    pub fn at(offset: u32, columns: u32) -> Self {
+        let products = columns / 32;
+        let (terms, factors) = (FRAGMENT * products, (FRAGMENT + TERMS) * products);
+        Self {
+            fragments: shared::dynamic(offset, FRAGMENT * products),
+            terms: shared::dynamic(offset + 4 * terms, TERMS * products),
+            factors: shared::dynamic(offset + 4 * factors, FACTORS * products),
+        }
+    }
+
+    /// Brings `columns` activations in. All threads of the block call this; a warp takes 256 columns at a time.
+    ///
+    /// # Safety
+    /// x has so many floats, aligned to 16 bytes.
+    #[inline(always)]
+    pub unsafe fn fill<F: Fragments>(self, x: *const f32, columns: u32) {
+        let mut part = warp::index();
+        while 256 * part < columns {
+            let fours = [0, 32].map(|more| Four::new(64 * part + more + warp::lane()));
+            // SAFETY: the caller's.
+            let x = fours.map(|four| unsafe { four.load::<F>(x, columns) });
+            let sizes = largest::<F>(x);
+            unroll!(for I in 0..2 {
+                self.put::<F>(fours[I], x[I], unit(sizes[I]), columns);
+            });
+            part += warp::count();
+        }
+    }
+
+    /// Stores four activations as multiples of a unit. The whole warp calls this.
+    #[inline(always)]
+    fn put<F: Fragments>(self, four: Four, x: [f32; 4], [unit, inverse]: [f32; 2], columns: u32) {
+        let digits = digits(x.map(|x| float::to_i32_round(x * inverse)));
+        let inside = 32 * four.product < columns;
+        if inside {
+            unroll!(for N in 0..4 {
+                let column = 4 * four.half + N as u32;
+                let at = FRAGMENT * four.product + 2 * (4 * column + four.t);
+                let word = |half: u32| if half == four.half { digits[N] } else { 0 };
+                self.fragments.store_as(at, U32x2([word(0), word(1)]));
+            });
+            let place = (8 * four.product + 4 * four.half + four.t) % (F::BLOCK / 4);
+            if place < 4 {
+                let digit = if place % 2 == 1 { 65_536.0 } else { 1.0 };
+                let half = if place / 2 == 1 { F::HIGH } else { 1.0 };
+                self.factors
+                    .store(FACTORS * (32 * four.product / F::BLOCK) + place, unit * digit * half);
+            }
+        }
+        match F::TERM {
+            Term::Nothing => {}
+            Term::Offset => self.put_starts::<F>(four, digits, inside),
+            Term::Minimum => self.put_sums::<F>(four, x, inside),
+            Term::Minima => self.put_sum_digits::<F>(four, x, inverse, inside),
+        }
+    }
+
+    /// Where the sums of a half begin: what its bytes are too large by, times the activations, is taken off.
+    #[inline(always)]
+    fn put_starts<F: Fragments>(self, four: Four, digits: [u32; 4], inside: bool) {
+        let sum = |word: u32| dot::dp4a_ss(word, 0x0101_0101, 0);
+        // Two sums of sixteen digits in a word.
+        let pair = |i: usize| sum(digits[i]) + (sum(digits[i + 1]) << 16);
+        let mut pairs = [pair(0), pair(2)];
+        unroll!(for I in 0..2 {
+            pairs = pairs.map(|pair| pair + warp::shuffle_xor(pair, 1 << I));
+        });
+        if inside && four.t < 2 {
+            let pair = if four.t == 0 { pairs[0] } else { pairs[1] };
+            let low = (pair << 16) >> 16;
+            let offset = F::offset(four.product % (F::BLOCK / 32), four.half);
+            let start = |sum: i32| (origin::<F>() - offset * sum) as u32;
+            let at = TERMS * four.product + 2 * (2 * four.half + four.t);
+            self.terms.store_as(at, U32x2([start(low), start((pair - low) >> 16)]));
+        }
+    }
+
+    /// The sums of a half's activations, in the first of the two lanes that have sums of that half.
+    #[inline(always)]
+    fn put_sums<F: Fragments>(self, four: Four, x: [f32; 4], inside: bool) {
+        let sum = half_sum::<F>(x);
+        if inside && four.t < 2 {
+            let sum = if four.t == 0 { sum } else { 0.0 };
+            let at = TERMS * four.product + 2 * four.half + four.t;
+            self.terms.store(at, sum.to_bits() as i32);
+        }
+    }
+
+    /// The sums of sub-blocks' activations as digits: the fragment that a block's minima meet.
+    #[inline(always)]
+    fn put_sum_digits<F: Fragments>(self, four: Four, x: [f32; 4], inverse: f32, inside: bool) {
+        let number = float::to_i32_round(half_sum::<F>(x) * (inverse / (1 << SUMS) as f32));
+        // Where two products share a sub-block the second fills a place that no sub-block has, with nothing.
+        let (second, sub_block) = if F::OWN == 1 {
+            (0, 2 * (four.product % 8) + four.half)
+        } else {
+            (four.product % 2, four.product % 8 / 2 * 2 + four.half)
+        };
+        let place = sub_block + 8 * second;
+        if inside {
+            let digit = if second == 0 { digits([number, 0, 0, 0]) } else { [0; 4] };
+            let low = if four.t == 0 { digit[0] } else { digit[1] };
+            let high = if four.t == 2 { digit[2] } else { digit[3] };
+            let digit = if four.t < 2 { low } else { high };
+            let fragment: Shared<u8> = self.terms.slice(64 * (four.product / 8), 64).cast();
+            unroll!(for I in 0..4 {
+                let (column, half) = (four.t + 4 * (I as u32 / 2), I as u32 % 2);
+                let at = 8 * (4 * column + place / 4) + 4 * half + place % 4;
+                fragment.store(at, if I == 0 { digit as u8 } else { 0 });
+            });
+        }
+    }
+
+    /// What the factors of block `block` are multiplied by, for lane `t`.
+    #[inline(always)]
+    pub fn factor(self, block: u32, t: u32) -> f32 {
+        self.factors.load(FACTORS * block + t)
+    }
+
+    /// The lane's part of product `product`'s fragment.
+    #[inline(always)]
+    pub fn fragment(self, product: u32) -> [u32; 2] {
+        self.fragments.load_as::<U32x2>(FRAGMENT * product + 2 * warp::lane()).0
+    }
+
+    /// Where lane `t`'s sums of step `step` begin.
+    #[inline(always)]
+    pub fn start<F: Fragments>(self, step: u32, t: u32) -> [i32; 4] {
+        if F::TERM != Term::Offset {
+            return [origin::<F>(); 4];
+        }
+        let [a, b] = self
+            .terms
+            .load_as::<U32x2>(TERMS * step + 2 * t)
+            .0
+            .map(|word| word as i32);
+        [a, b, a, b]
+    }
+
+    /// The lane's part of the fragment that block `block`'s minima meet, and the unit of their sums by that of others.
+    #[inline(always)]
+    pub fn sums(self, block: u32) -> ([u32; 2], f32) {
+        let terms = self.terms.load_as::<U32x2>(64 * block + 2 * warp::lane());
+        (terms.0, (1 << SUMS) as f32)
+    }
+
+    /// The activations' sum of lane `t`'s half of step `step`; 0 in the second lane of a half.
+    #[inline(always)]
+    pub fn sum(self, step: u32, t: u32) -> f32 {
+        f32::from_bits(self.terms.load(TERMS * step + t) as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_make_the_numbers() {
+        let numbers = [0x3fff_ffff, -0x3fff_ffff, 127, -129];
+        let words = digits(numbers).map(|word| word.to_le_bytes().map(|b| i64::from(b as i8)));
+        for (i, number) in numbers.into_iter().enumerate() {
+            let sum: i64 = (0..4).map(|n| words[n][i] << (8 * n)).sum();
+            assert_eq!(sum, i64::from(number));
+        }
+    }
+
+    #[test]
+    fn units_keep_the_largest_below_two_to_the_thirty() {
+        for x in [1.0f32, 1.999_999_9, 3e38, 1e-20, 1e-38, 1e-45, 0.0] {
+            let [unit, inverse] = unit(x.to_bits());
+            assert!(unit * inverse == 1.0 && x * inverse < 1_073_741_824.0, "{x}");
+        }
+        assert!(unit(f32::INFINITY.to_bits())[0].is_nan() && unit(f32::NAN.to_bits())[0].is_nan());
+    }
+}
