@@ -103,9 +103,12 @@ pub struct Matrix {
     pub tiles: DevicePtr<u8>,
     /// Added to the result, a float a row; or null.
     pub bias: DevicePtr<f32>,
+    /// Multiplies the result before that: one float, or one for each matrix of a stack; or null. Only the prompts' product of
+    /// [`Rare`](crate::prefill::rare::Rare) types has it.
+    pub scale: DevicePtr<f32>,
     /// Groups of 16 rows.
     pub groups: u32,
-    /// A [`Kind`].
+    /// A [`Kind`], or where it is said a [`Rare`](crate::prefill::rare::Rare).
     pub kind: u32,
 }
 
@@ -121,6 +124,19 @@ impl Matrix {
         }
         // SAFETY: the caller's.
         unsafe { global::load(self.bias.as_ptr().add((16 * group + (lane & 15)) as usize)) }
+    }
+
+    /// The scale of matrix `index` of a stack, 1 where there is none.
+    ///
+    /// # Safety
+    /// The stack has the matrix.
+    #[inline(always)]
+    pub(crate) unsafe fn scale_of(&self, index: u32) -> f32 {
+        if self.scale.is_null() {
+            return 1.0;
+        }
+        // SAFETY: the caller's.
+        unsafe { global::load(self.scale.as_ptr().add(index as usize)) }
     }
 }
 

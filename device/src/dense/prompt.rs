@@ -29,6 +29,7 @@ use crate::prefill::expert_matrix::{ExpertProduct, expert_product};
 use crate::prefill::gated_split::gated_split;
 use crate::prefill::matrix::{ProductShape, product};
 use crate::prefill::post::post;
+use crate::prefill::rare::{Places, Rare, RareProduct, rare_product};
 use crate::prefill::record::Record;
 use crate::prefill::route::{Grouping, choose, group};
 use crate::prefill::router::{RouterBuffers, router};
@@ -259,7 +260,7 @@ impl PromptChunk<'_> {
             out: b.router_logits,
         };
         let choice = choose(b.router_logits, g.experts, b.weights, w.experts, w.used, tokens)?;
-        let (x, none) = ((b.records, b.factors), DevicePtr::null());
+        let none = DevicePtr::null();
         let product = |matrix, columns, stride, first| ExpertProduct {
             matrix,
             columns,
@@ -270,6 +271,7 @@ impl PromptChunk<'_> {
         let gate = product(w.gate, self.columns, 2 * w.width, 0);
         let up = product(w.up, self.columns, 2 * w.width, w.width);
         let down = product(w.down, w.width, self.columns, 0);
+        let through = (g.tokens, g.starts);
         let rows = (tokens * w.used, w.width);
         let sum = combine(b.apart, g.places, b.weights, b.x, w.used, tokens, self.columns)?;
         Ok(vec![
@@ -277,12 +279,56 @@ impl PromptChunk<'_> {
             ("router", router(&route, w.experts, tokens, self.columns)?),
             ("choose", choice),
             ("group", group(g, w.experts, w.used, tokens)?),
-            ("gate_up", expert_product(x, g.tokens, g.starts, b.both, gate)?),
-            ("gate_up", expert_product(x, g.tokens, g.starts, b.both, up)?),
+            ("gate_up", self.stack(gate, through, b.both)?),
+            ("gate_up", self.stack(up, through, b.both)?),
             ("gated", gated_split(b.both, b.records, b.factors, rows, w.activation)?),
-            ("down", expert_product(x, none, g.starts, b.apart, down)?),
+            ("down", self.stack(down, (none, g.starts), b.apart)?),
             ("combine", sum),
         ])
+    }
+
+    /// A stack of matrices times the records, by whichever kernel takes its type.
+    fn stack(&self, shape: ExpertProduct, places: Places, out: DevicePtr<f32>) -> Result<PreparedLaunch, ShapeError> {
+        let x = (self.buffers.records, self.buffers.factors);
+        if Rare::numbered(shape.matrix.kind).is_none() {
+            return expert_product(x, places.0, places.1, out, shape);
+        }
+        let shape = RareProduct {
+            matrix: shape.matrix,
+            columns: shape.columns,
+            experts: shape.experts,
+            tokens: 0,
+            stride: shape.stride,
+            first: shape.first,
+            add: 0,
+        };
+        rare_product(x, places, out, shape)
+    }
+
+    /// The launches of up to three matrices of one type times the records of all tokens: one, or one for each matrix of a rare
+    /// type.
+    fn alike(&self, shape: ProductShape, out: DevicePtr<f32>) -> Result<Vec<PreparedLaunch>, ShapeError> {
+        let x = (self.buffers.records, self.buffers.factors);
+        if Rare::numbered(shape.matrices[0].kind).is_none() {
+            return Ok(vec![product(x.0, x.1, out, shape)?]);
+        }
+        let mut first = shape.first;
+        let matrices = shape.matrices.iter().filter(|matrix| matrix.groups > 0);
+        matrices
+            .map(|matrix| {
+                let one = RareProduct {
+                    matrix: *matrix,
+                    columns: shape.columns,
+                    experts: 1,
+                    tokens: shape.tokens,
+                    stride: shape.stride,
+                    first,
+                    add: shape.add,
+                };
+                first += 16 * matrix.groups;
+                rare_product(x, (DevicePtr::null(), DevicePtr::null()), out, one)
+            })
+            .collect()
     }
 
     fn split(&self, x: DevicePtr<f32>, gain: DevicePtr<f32>, columns: u32) -> Result<PreparedLaunch, ShapeError> {
@@ -306,7 +352,8 @@ impl PromptChunk<'_> {
                 first,
                 ..self.product(alike, self.columns, stride)
             };
-            launches.push((name, product(self.buffers.records, self.buffers.factors, out, shape)?));
+            let some = self.alike(shape, out)?;
+            launches.extend(some.into_iter().map(|launch| (name, launch)));
             first += alike.iter().map(|matrix| 16 * matrix.groups).sum::<u32>();
         }
         Ok(())
@@ -341,7 +388,8 @@ impl PromptChunk<'_> {
             ..self.product(&[matrix], columns, self.columns)
         };
         let to = if apart { b.apart } else { b.x };
-        launches.push((name, product(b.records, b.factors, to, shape)?));
+        let some = self.alike(shape, to)?;
+        launches.extend(some.into_iter().map(|launch| (name, launch)));
         if apart {
             let rows = (self.chunk.count, self.columns);
             launches.push(("post_norm", post(b.x, b.apart, after.post, rows, self.eps)?));

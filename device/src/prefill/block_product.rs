@@ -11,7 +11,7 @@ use cuda_std::prelude::*;
 
 /// The scales of the lane's rows in sub-block `J`, from words whose halves are those of sub-blocks t and t + 4.
 #[inline(always)]
-fn scales_of<const J: usize>(words: [u32; 2], lane: u32) -> [f32; 2] {
+pub(super) fn scales_of<const J: usize>(words: [u32; 2], lane: u32) -> [f32; 2] {
     let of = |word: u32| {
         let word = warp::shuffle(word, (lane & 28) | (J as u32 % 4));
         half(if J < 4 { word & 0xffff } else { word >> 16 })
@@ -24,7 +24,7 @@ fn scales_of<const J: usize>(words: [u32; 2], lane: u32) -> [f32; 2] {
 /// # Safety
 /// The tokens' rows have record `block`.
 #[inline(always)]
-unsafe fn block_of<const J: usize, const NT: usize>(
+pub(super) unsafe fn block_of<const J: usize, const NT: usize>(
     a: [[u32; 4]; 2],
     d: [f32; 2],
     tokens: &Tokens,

@@ -77,7 +77,7 @@ pub(super) const THOUSAND: u32 = 0x6400_6400;
 
 /// Two integers below 1024 (in the halves of a word) as f16.
 #[inline(always)]
-fn whole(pair: u32) -> half2::F16x2 {
+pub(super) fn whole(pair: u32) -> half2::F16x2 {
     half2::F16x2(pair | THOUSAND).sub(half2::F16x2(THOUSAND))
 }
 

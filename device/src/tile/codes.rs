@@ -13,13 +13,13 @@ use cuda_std::prelude::*;
 use sparkinfer_gguf::blocks::{FP4_TABLE, IQ4_TABLE};
 
 /// The steps of IQ4.
-const IQ4: Book = Book::new(&IQ4_TABLE);
+pub(crate) const IQ4: Book = Book::new(&IQ4_TABLE);
 /// Twice the steps of FP4.
-pub(super) const FP4: Book = Book::new(&FP4_TABLE);
+pub(crate) const FP4: Book = Book::new(&FP4_TABLE);
 
 /// The magnitudes of the positive and of the negative steps, as `prmt` takes them.
 #[derive(Clone, Copy)]
-pub(super) struct Book {
+pub(crate) struct Book {
     magnitudes: [[u32; 2]; 2],
     /// What clears the top bits of the positive, of the negative codes.
     signs: [u32; 2],
@@ -68,7 +68,7 @@ impl Book {
 
 /// A lane's codes: see [`layout::Iq4NlTile`].
 #[derive(Clone, Copy)]
-pub(super) struct Codes([[u32; 4]; 4]);
+pub(crate) struct Codes([[u32; 4]; 4]);
 
 impl Codes {
     pub const ZERO: Self = Self([[0; 4]; 4]);
@@ -128,8 +128,8 @@ impl Codes {
 /// A lane's share of an IQ4_NL tile: `w = d·step`.
 #[derive(Clone, Copy)]
 pub struct Iq4NlTile {
-    codes: Codes,
-    scales: [u32; 2],
+    pub(crate) codes: Codes,
+    pub(crate) scales: [u32; 2],
 }
 
 impl Tile for Iq4NlTile {
@@ -178,8 +178,8 @@ pub(crate) fn power_of_two(e: u32) -> f32 {
 /// A lane's share of an MXFP4 tile: `w = 2^(e − 128)·step`.
 #[derive(Clone, Copy)]
 pub struct Mxfp4Tile {
-    codes: Codes,
-    exponents: u32,
+    pub(crate) codes: Codes,
+    pub(crate) exponents: u32,
 }
 
 impl Mxfp4Tile {
@@ -227,8 +227,8 @@ impl Tile for Mxfp4Tile {
 /// A lane's share of an IQ4_XS tile: `w = d·(scale − 32)·step`.
 #[derive(Clone, Copy)]
 pub struct Iq4XsTile {
-    codes: Codes,
-    header: u32,
+    pub(crate) codes: Codes,
+    pub(crate) header: u32,
 }
 
 impl Iq4XsTile {

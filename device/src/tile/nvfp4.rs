@@ -11,8 +11,8 @@ use cuda_std::prelude::*;
 /// A lane's share of an NVFP4 tile: see [`layout::Nvfp4Tile`].
 #[derive(Clone, Copy)]
 pub struct Nvfp4Tile {
-    codes: Codes,
-    scales: [u32; 2],
+    pub(crate) codes: Codes,
+    pub(crate) scales: [u32; 2],
 }
 
 /// What is left of a scale's value when its bits are read as those of an f16: E4M3's exponent is off by 8, and

@@ -12,7 +12,7 @@ use cuda_std::prelude::*;
 
 /// The lane's two bits: see [`layout::Q2KTile`].
 #[derive(Clone, Copy)]
-struct TwoBits([[u32; 4]; 2]);
+pub(crate) struct TwoBits(pub(crate) [[u32; 4]; 2]);
 
 /// The bits of `vector` that `mask` keeps in each byte.
 #[inline(always)]
@@ -50,10 +50,10 @@ fn weighted(bytes: u32, v: [i32; 4]) -> i32 {
 /// A lane's share of a Q2_K tile: see [`layout::Q2KTile`].
 #[derive(Clone, Copy)]
 pub struct Q2KTile {
-    low: TwoBits,
-    scales: [u32; 2],
+    pub(crate) low: TwoBits,
+    pub(crate) scales: [u32; 2],
     /// d and dmin of row g, then of row g + 8.
-    row_scales: [u32; 2],
+    pub(crate) row_scales: [u32; 2],
 }
 
 impl Q2KTile {
@@ -113,7 +113,7 @@ impl Tile for Q2KTile {
 /// A lane's share of a Q3_K tile: see [`layout::Q3KTile`].
 #[derive(Clone, Copy)]
 pub struct Q3KTile {
-    values: [[u32; 4]; 3],
+    pub(crate) values: [[u32; 4]; 3],
     low_scales: u32,
     /// In the lane's half.
     high_scales: u32,
@@ -152,7 +152,7 @@ impl Q3KTile {
 
     /// `scale − 32` of the lane's four sub-blocks of rows g and g + 8, each a signed byte.
     #[inline(always)]
-    fn sub_scales(&self, lane: u32) -> [u32; 2] {
+    pub(crate) fn sub_scales(&self, lane: u32) -> [u32; 2] {
         let low = [self.low_scales & 0x0f0f_0f0f, self.low_scales >> 4 & 0x0f0f_0f0f];
         let half = dot::permute_bytes(self.high_scales, 0, if lane & 1 == 0 { 0x4410 } else { 0x4432 });
         let high = [half | half << 14, half << 4 | half << 18].map(|bits| bits & 0x3030_3030);

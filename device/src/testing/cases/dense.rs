@@ -17,6 +17,7 @@ use crate::testing::tiled::normed;
 use crate::testing::{Case, Machine, Random, floats, matrix, rms, within};
 use cuda_std::DevicePtr;
 use cuda_std::launch::PreparedLaunch;
+use sparkinfer_gguf::types::TensorType;
 
 /// Allowed error of a product with 16-bit activations, as a share of the results' size: rounding adds some 7e-5 where a few
 /// of 64 columns are large, and the largest of hundreds is four times the usual one.
@@ -27,17 +28,28 @@ pub(super) struct Tiled {
     bytes: Vec<u8>,
     values: Vec<f32>,
     bias: Option<Vec<f32>>,
-    kind: Kind,
+    /// Of a kind, or of a rare type.
+    kind: u32,
     shape: Shape,
 }
 
 impl Tiled {
-    pub(super) fn new(kind: Kind, [rows, columns]: [usize; 2], seed: u64) -> Result<Self, String> {
+    pub(super) fn new(kind: Kind, shape: [usize; 2], seed: u64) -> Result<Self, String> {
+        Self::of(kind.ty(), kind as u32, shape, seed)
+    }
+
+    /// Of a type whose number kernels know: in tiles, or where it has none as in the file.
+    pub(super) fn of(ty: TensorType, kind: u32, [rows, columns]: [usize; 2], seed: u64) -> Result<Self, String> {
         let shape = Shape { rows, columns };
-        let form = TileForm::of(kind.ty()).ok_or("no tiles")?;
-        let file = matrix(kind.ty(), seed, rows * columns)?;
-        let mut bytes = vec![0; form.packed_bytes(shape)];
-        form.pack(shape, &file.bytes, &mut bytes).map_err(|e| e.to_string())?;
+        let file = matrix(ty, seed, rows * columns)?;
+        let bytes = match TileForm::of(ty) {
+            Some(form) => {
+                let mut bytes = vec![0; form.packed_bytes(shape)];
+                form.pack(shape, &file.bytes, &mut bytes).map_err(|e| e.to_string())?;
+                bytes
+            }
+            None => file.bytes,
+        };
         Ok(Self {
             bytes,
             values: file.values,
@@ -57,7 +69,8 @@ impl Tiled {
             tiles: machine.upload(&self.bytes)?,
             bias: bias.map_or(Ok(DevicePtr::null()), |bias| machine.upload(bias))?,
             groups: self.shape.rows.div_ceil(16) as u32,
-            kind: self.kind as u32,
+            scale: DevicePtr::null(),
+            kind: self.kind,
         })
     }
 
@@ -81,7 +94,12 @@ pub(super) fn kind(random: &mut Random) -> Kind {
 
 /// Columns of a stream: multiples of 64 that the type's blocks divide.
 pub(super) fn columns(kind: Kind, random: &mut Random) -> usize {
-    let step = kind.ty().block_len().max(64);
+    columns_of(kind.ty(), random)
+}
+
+/// The same of any type.
+pub(super) fn columns_of(ty: TensorType, random: &mut Random) -> usize {
+    let step = ty.block_len().max(64);
     let small = [576, 896, 640, 64][random.below(4)];
     if step == 64 && random.below(2) == 0 {
         small

@@ -1,6 +1,6 @@
 //! The kernels of a prompt that only dense models use, against f64 over the very weights.
 
-use super::dense::{Tiled, columns, kind, run, wide};
+use super::dense::{Tiled, columns, columns_of, kind, run, wide};
 use super::prefill::{EPS, PRODUCT, split_rows};
 use crate::dense::Matrix;
 use crate::general::gated::{Activation, reference};
@@ -8,6 +8,7 @@ use crate::prefill::expert_matrix::{ExpertProduct, expert_product};
 use crate::prefill::gated_split::gated_split;
 use crate::prefill::matrix::{ProductShape, product};
 use crate::prefill::post::post;
+use crate::prefill::rare::{Rare, RareProduct, rare_product};
 use crate::prefill::record::Record;
 use crate::testing::tiled::normed;
 use crate::testing::{Case, Machine, Random, floats, rms, within};
@@ -118,6 +119,84 @@ fn experts(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     within("out", &machine.download(out, want.len())?, &want, |_| allowed)
 }
 
+/// A matrix of a rare type, or a stack of them: through an order or in it, scaled or not, over the output or added to it.
+fn rare(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut random = Random::new(seed);
+    let rare = Rare::ALL[random.below(Rare::ALL.len())];
+    let (columns, rows) = (columns_of(rare.ty(), &mut random), 16 * (1 + random.below(3)));
+    let stacked = random.below(2) == 0;
+    let experts = if stacked { 1 + random.below(4) } else { 1 };
+    let shape = [experts * rows, columns];
+    // A bias comes with every third seed.
+    let weights = Tiled::of(rare.ty(), rare as u32, shape, if stacked { 3 * seed } else { seed })?;
+    let mut starts = vec![0u32];
+    for _ in 0..experts {
+        starts.push(starts[starts.len() - 1] + [1, 0, 5, 40, 150][random.below(if stacked { 5 } else { 1 })]);
+    }
+    let places = if stacked {
+        starts[experts] as usize
+    } else {
+        [1, 8, 33, 70][random.below(4)]
+    };
+    let ordered = stacked && random.below(2) == 0;
+    let tokens = if ordered { 7 } else { places.max(1) };
+    let order: Vec<u32> = (0..places).map(|_| random.below(tokens) as u32).collect();
+    let (first, behind) = (16 * random.below(3), 16 * random.below(2));
+    let stride = first + rows + behind;
+    let (x, before) = (
+        floats(seed + 3, tokens * columns, 2.0),
+        floats(seed + 5, (places + 1) * stride, 1.0),
+    );
+    let scales = (random.below(2) == 0).then(|| floats(seed + 6, experts, 2.0));
+    let x_at = machine.upload(&x)?;
+    let split = split_rows(machine, x_at, &[], tokens, columns)?;
+    let mut matrix = weights.upload(machine)?;
+    matrix.groups = (rows / 16) as u32;
+    if let Some(scales) = &scales {
+        matrix.scale = machine.upload(scales)?;
+    }
+    let shape = RareProduct {
+        matrix,
+        columns: columns as u32,
+        experts: experts as u32,
+        tokens: if stacked { 0 } else { places as u32 },
+        stride: stride as u32,
+        first: first as u32,
+        add: random.below(2) as u32,
+    };
+    let mut whole = |some: &[u32], wanted: bool| -> Result<DevicePtr<u32>, String> {
+        if wanted && !some.is_empty() {
+            machine.upload(some)
+        } else {
+            Ok(DevicePtr::null())
+        }
+    };
+    let at = (whole(&order, ordered)?, whole(&starts, stacked)?);
+    let out = machine.upload(&before)?;
+    run(machine, rare_product((split.records, split.factors), at, out, shape))?;
+    let (mut want, mut size) = (wide(&before), vec![1e-3]);
+    for expert in 0..experts {
+        let range = if stacked {
+            starts[expert] as usize..starts[expert + 1] as usize
+        } else {
+            0..places
+        };
+        for place in range {
+            let token = if ordered { order[place] as usize } else { place };
+            let scale = scales.as_ref().map_or(1.0, |scales| f64::from(scales[expert]));
+            let y = weights.times(&wide(&x[token * columns..][..columns]));
+            let y: Vec<f64> = y[expert * rows..][..rows].iter().map(|y| scale * y).collect();
+            size.extend_from_slice(&y);
+            let to = &mut want[place * stride + first..][..rows];
+            for (to, y) in to.iter_mut().zip(weights.biased(y)) {
+                *to = if shape.add == 1 { *to + y } else { y };
+            }
+        }
+    }
+    let allowed = PRODUCT * rms(&size);
+    within("out", &machine.download(out, want.len())?, &want, |_| allowed)
+}
+
 fn bent(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let (rows, columns) = (1 + random.below(4), 32 * (1 + random.below(40)));
@@ -178,6 +257,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "prefill_stack",
         run: experts,
+    },
+    Case {
+        name: "prefill_rare",
+        run: rare,
     },
     Case {
         name: "prefill_gated_split",

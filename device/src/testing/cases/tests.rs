@@ -66,6 +66,7 @@ tests! {
     prefill_heads: "prefill_heads", 8;
     prefill_matrix: "prefill_matrix", 40;
     prefill_post: "prefill_post", 12;
+    prefill_rare: "prefill_rare", 48;
     prefill_route: "prefill_route", 8;
     prefill_experts: "prefill_experts", 8;
     quantize: "quantize_", 20;

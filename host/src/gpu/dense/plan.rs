@@ -77,6 +77,7 @@ impl DenseParts<'_> {
         Matrix {
             tiles: self.at(placed.offset),
             bias: self.optional(placed.bias),
+            scale: DevicePtr::null(),
             groups: placed.rows.div_ceil(16),
             kind: placed.kind as u32,
         }

@@ -6,6 +6,7 @@ use sparkinfer_device::dense::prompt::ExpertWeights;
 use sparkinfer_device::dense::{Kind, Matrix};
 use sparkinfer_device::embed::Table;
 use sparkinfer_device::general::gated;
+use sparkinfer_device::prefill::rare::Rare;
 use sparkinfer_gguf::TensorType;
 
 use super::super::decode::attention_shape;
@@ -117,16 +118,23 @@ impl GeneralParts<'_> {
         })
     }
 
-    /// A matrix, or a stack of them, whose tiles are of a kind.
+    /// A matrix, or a stack of them, that some kernel takes; a stack has a scale for each or none.
     fn tiled_matrix(&self, product: &Product) -> Option<Matrix> {
         let matrix = &product.linear.matrix;
-        let whole = product.form == Form::Tiles && product.scale.is_none() && matrix.rows.is_multiple_of(16);
-        let kind = Kind::of(matrix.ty).filter(|_| whole)?;
+        let kind = Kind::of(matrix.ty).map(|kind| kind as u32);
+        let rare = Rare::of(matrix.ty).map(|rare| rare as u32);
+        let scales = product.linear.scale.as_ref().map_or(0, |scale| scale.len);
+        let scaled = scales == 0 || rare.is_some() && scales == matrix.experts;
+        let form = Form::tiled(matrix).unwrap_or(Form::File);
+        if product.form != form || !matrix.rows.is_multiple_of(16) || !scaled {
+            return None;
+        }
         Some(Matrix {
             tiles: self.at(product.offset),
             bias: self.optional(product.bias),
+            scale: self.optional(product.scale),
             groups: (matrix.rows / 16) as u32,
-            kind: kind as u32,
+            kind: kind.or(rare)?,
         })
     }
 }

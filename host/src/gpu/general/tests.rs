@@ -228,6 +228,16 @@ fn prompts_in_tiles_go_in_chunks() {
         ("small-qwen3moe", Mix::Q5KM),
         ("small-qwen3moe", Mix::Q8_0),
         ("small-qwen3moe", Mix::Q4_0),
+        ("small-qwen3moe", Mix::Q2K),
+        ("small-qwen3moe", Mix::Q3K),
+        ("small-qwen3moe", Mix::Iq4Nl),
+        ("small-qwen3", Mix::Iq4Xs),
+        ("small-qwen3moe", Mix::Mxfp4Moe),
+        ("small-qwen3moe", Mix::Nvfp4),
+        ("small-gemma3", Mix::Q2K),
+        ("small-qwen3moe", Mix::F16),
+        ("small-qwen2", Mix::Bf16),
+        ("small-qwen3moe", Mix::F32),
     ] {
         let options = SynthOptions {
             preset: Preset::find(name).unwrap(),
