@@ -33,7 +33,7 @@ pub enum LoadError {
     #[error(transparent)]
     Cpu(#[from] OpenError),
     /// The device that was asked for.
-    #[error("{device} cannot be used: {reason}; use --device cpu")]
+    #[error("{device} cannot be used: {reason}; ask for cpu instead")]
     Device {
         /// The device.
         device: DeviceChoice,
@@ -282,7 +282,7 @@ mod tests {
             .map(|error| error.to_string())
             .unwrap();
         assert!(
-            error.starts_with("cuda:7 cannot be used: ") && error.ends_with("use --device cpu"),
+            error.starts_with("cuda:7 cannot be used: ") && error.ends_with("ask for cpu instead"),
             "{error}"
         );
     }

@@ -293,7 +293,7 @@ fn devices() {
     );
     refused(
         &["generate", "--device", "cuda:99"],
-        &["cuda:99 cannot be used", "--device cpu"],
+        &["cuda:99 cannot be used", "ask for cpu"],
     );
     misused(&["generate", "--device", "abacus"], "abacus");
 }

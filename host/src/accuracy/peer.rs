@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::base_file::BaseFile;
 use super::{AccuracyError, Result};
-use crate::bench::library_path;
+use crate::bench::{PEER_LIMIT, library_path, output_within};
 
 /// A `llama-perplexity` program, and where it shall compute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LlamaPerplexity {
     binary: PathBuf,
     arguments: Vec<String>,
+    limit: Duration,
 }
 
 /// What a peer was.
@@ -44,9 +46,16 @@ impl LlamaPerplexity {
         self
     }
 
+    /// Stopped where a run takes longer than that.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
     fn new(binary: &Path, arguments: &[&str]) -> Self {
         Self {
             binary: binary.to_owned(),
+            limit: PEER_LIMIT,
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
         }
     }
@@ -95,7 +104,7 @@ impl LlamaPerplexity {
     }
 
     fn output_of(&self, command: &mut Command) -> Result<Output> {
-        command.output().map_err(|error| self.failed(error.to_string()))
+        output_within(command, self.limit).map_err(|error| self.failed(error.to_string()))
     }
 
     fn failed(&self, problem: String) -> AccuracyError {
@@ -164,5 +173,12 @@ mod tests {
         };
         assert!(run(&path).contains("it broke"), "{}", run(&path));
         assert!(run(Path::new("no/such/program")).starts_with("the peer no/such/program: "));
+    }
+
+    #[test]
+    fn one_that_hangs_is_stopped() {
+        let peer = LlamaPerplexity::on_cpu(Path::new("/usr/bin/yes"), 1).within(Duration::from_millis(20));
+        let error = peer.facts().unwrap_err().to_string();
+        assert!(error.contains("--peer-limit"), "{error}");
     }
 }

@@ -11,9 +11,12 @@ mod plot;
 mod spread;
 mod text;
 mod together;
+mod within;
 
 #[cfg(all(test, feature = "bundled-model"))]
 mod tests;
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +32,10 @@ pub use peer::{LlamaBench, Peer, PeerFacts, library_path};
 pub use plot::svg;
 pub use spread::Spread;
 pub use together::TogetherRow;
+pub use within::output_within;
+
+/// The time that a run of a peer may take, if nothing else is said: enough to read a large model from a disk and measure it.
+pub const PEER_LIMIT: Duration = Duration::from_secs(600);
 
 /// The result of a measurement.
 pub type Result<T> = std::result::Result<T, BenchError>;

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BenchError, Result};
+use super::within::output_within;
+use super::{BenchError, PEER_LIMIT, Result};
 use crate::model::KvType;
 
 /// Another engine on the same model file, measured the same way.
@@ -52,6 +54,7 @@ pub struct LlamaBench {
     binary: PathBuf,
     model: PathBuf,
     arguments: Vec<String>,
+    limit: Duration,
     facts: Option<PeerFacts>,
 }
 
@@ -92,11 +95,18 @@ impl LlamaBench {
         self
     }
 
+    /// Stopped where a run takes longer than that.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
     fn new(binary: &Path, model: &Path, arguments: &[&str]) -> Self {
         Self {
             binary: binary.to_owned(),
             model: model.to_owned(),
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            limit: PEER_LIMIT,
             facts: None,
         }
     }
@@ -136,7 +146,7 @@ impl LlamaBench {
         command.env("LD_LIBRARY_PATH", library_path(&self.binary));
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |error: std::io::Error| self.failed(&format!("{program}: {error}"));
-        let output = command.output().map_err(failed)?;
+        let output = output_within(&mut command, self.limit).map_err(failed)?;
         if output.status.success() {
             return Ok(output.stdout);
         }

@@ -1,6 +1,7 @@
 //! `sparkinfer accuracy`: how far is the output from the truth?
 
 use super::cache::CacheArguments;
+use super::peer::PeerArguments;
 use super::progress::LoadBar;
 use super::{Outcome, output};
 use crate::accuracy::{
@@ -72,6 +73,8 @@ pub struct Arguments {
         conflicts_with = "base"
     )]
     peer: Option<PathBuf>,
+    #[command(flatten)]
+    peer_limit: PeerArguments,
     /// A file that llama-perplexity --kl-divergence-base wrote for the same model: its text is the text
     #[arg(long, value_name = "PATH", conflicts_with_all = ["file", "ctx"])]
     base: Option<PathBuf>,
@@ -359,6 +362,7 @@ impl Arguments {
         } else {
             LlamaPerplexity::on_gpu(binary)
         };
+        let peer = peer.within(self.peer_limit.limit());
         let peer = match self.cache.kv_type {
             Some(kind) => peer.with_cache(kind.name()),
             None => peer,

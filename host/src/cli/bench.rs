@@ -1,6 +1,7 @@
 //! `sparkinfer bench`: how fast a model runs here.
 
 use super::cache::CacheArguments;
+use super::peer::PeerArguments;
 use super::progress::LoadBar;
 use super::tuning::TuningArguments;
 use super::{Outcome, output};
@@ -54,6 +55,8 @@ pub struct Arguments {
     /// llama.cpp's llama-bench, to be run on the same file in turns; for --sequences llama-batched-bench beside it
     #[arg(long, value_name = "PATH", requires = "model")]
     peer: Option<PathBuf>,
+    #[command(flatten)]
+    peer_limit: PeerArguments,
     /// Steps that a GPU takes in one recording
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=32))]
     graph_steps: Option<u8>,
@@ -193,6 +196,7 @@ impl Arguments {
             true => LlamaBench::on_cpu(binary, model, self.threads.map_or_else(cores, usize::from)),
             false => LlamaBench::on_gpu(binary, model),
         };
+        let peer = peer.within(self.peer_limit.limit());
         Some(match self.cache.kv_type {
             Some(kv) => peer.with_cache(kv),
             None => peer,

@@ -15,6 +15,7 @@ mod inspect;
 mod interrupt;
 mod kernels;
 mod output;
+mod peer;
 mod perplexity;
 mod progress;
 mod synth;
