@@ -99,7 +99,7 @@ pub(crate) use with_kind;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Matrix {
-    /// The first tile, 16-byte aligned.
+    /// The first tile, 16-byte aligned; of floats, which are [`Rare`](crate::prefill::rare::Rare), the first row.
     pub tiles: DevicePtr<u8>,
     /// Added to the result, a float a row; or null.
     pub bias: DevicePtr<f32>,

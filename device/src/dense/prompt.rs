@@ -1,5 +1,5 @@
-//! The launches of a layer for a chunk of a prompt, as data (host): the kernels of [`prefill`](crate::prefill) over tiles of
-//! any [`Kind`](super::Kind), of layers with experts too.
+//! The launches of a layer for a chunk of a prompt, as data (host): the kernels of [`prefill`](crate::prefill) over weights of
+//! any [`Kind`](super::Kind) or [`Rare`] type, of layers with experts too.
 //!
 //! | launch | reads |
 //! |---|---|
@@ -12,6 +12,8 @@
 //! | activation and split, down | gate, up |
 //! | of experts: router, choice and grouping | residual stream |
 //! | of experts: gate, up, down, each for an expert's own tokens; weighted sum | as above |
+//!
+//! Matrices of [`Rare`] types have launches of their own.
 //!
 //! A projection adds to the residual stream, or leaves its result for the norm behind it. Everything works in place; a
 //! launch ends before the next one reads.

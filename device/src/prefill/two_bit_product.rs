@@ -103,7 +103,7 @@ impl Product for Q3KTile {
             // A signed byte and 128, on top of 1024, less 1152.
             let scale = |r: usize, b: u32| {
                 let byte = (of_rows[r] >> (8 * (2 * (J as u32 / 4) + b)) ^ 128) & 255;
-                half2::F16x2(byte * 0x1_0001 | THOUSAND).sub(half2::F16x2(0x6480_6480))
+                half2::F16x2((byte * 0x1_0001) | THOUSAND).sub(half2::F16x2(0x6480_6480))
             };
             let a = [
                 self.operand::<J, 0>([scale(0, 0), scale(1, 0)]),
