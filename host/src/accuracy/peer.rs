@@ -122,11 +122,15 @@ mod tests {
 
     /// A program that writes its arguments beside itself, says something, and ends with `status`.
     fn program(status: i32) -> (tempfile::TempDir, PathBuf) {
+        written(&format!(
+            "echo 'version: 7 (abc)'\necho \"$@\" > \"$(dirname \"$0\")/arguments\"\necho 'it broke' >&2\nexit {status}"
+        ))
+    }
+
+    fn written(commands: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("llama-perplexity");
-        let script = format!(
-            "#!/bin/sh\necho 'version: 7 (abc)'\necho \"$@\" > \"$(dirname \"$0\")/arguments\"\necho 'it broke' >&2\nexit {status}\n"
-        );
+        let script = format!("#!/bin/sh\n{commands}\n");
         // Written by another process: a file that this one had open for writing might be inherited by another test's
         // child, and could then not be run.
         let mut shell = Command::new("sh");
@@ -177,7 +181,8 @@ mod tests {
 
     #[test]
     fn one_that_hangs_is_stopped() {
-        let peer = LlamaPerplexity::on_cpu(Path::new("/usr/bin/yes"), 1).within(Duration::from_millis(20));
+        let (_folder, path) = written("exec sleep 60");
+        let peer = LlamaPerplexity::on_cpu(&path, 1).within(Duration::from_millis(20));
         let error = peer.facts().unwrap_err().to_string();
         assert!(error.contains("--peer-limit"), "{error}");
     }
