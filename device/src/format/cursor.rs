@@ -8,8 +8,10 @@ use cuda_std::prelude::*;
 pub struct Cursor {
     /// Begins at a multiple of 16.
     pub memory: Shared<u8>,
-    /// Bytes from there.
-    pub at: u32,
+    /// Where the row begins, in bytes from there.
+    pub start: u32,
+    /// Bytes from there: mostly constant.
+    pub bytes: u32,
 }
 
 impl Cursor {
@@ -17,27 +19,27 @@ impl Cursor {
     #[inline(always)]
     pub fn past(self, bytes: u32) -> Self {
         Self {
-            memory: self.memory,
-            at: self.at + bytes,
+            bytes: self.bytes + bytes,
+            ..self
         }
     }
 
     /// The byte here.
     #[inline(always)]
     pub fn byte(self) -> u32 {
-        u32::from(self.memory.load(self.at))
+        u32::from(self.memory.load(self.start + self.bytes))
     }
 
     /// The signed byte here.
     #[inline(always)]
     pub fn signed_byte(self) -> i32 {
-        i32::from(self.memory.load_as::<i8>(self.at))
+        i32::from(self.memory.load_as::<i8>(self.start + self.bytes))
     }
 
     /// The 16 bits here, aligned to 2.
     #[inline(always)]
     pub fn short(self) -> u32 {
-        u32::from(self.memory.load_as::<u16>(self.at))
+        u32::from(self.memory.load_as::<u16>(self.start + self.bytes))
     }
 
     /// The f16 here, aligned to 2.
@@ -49,35 +51,40 @@ impl Cursor {
     /// The word here, aligned to 4.
     #[inline(always)]
     pub fn word(self) -> u32 {
-        self.memory.load_as(self.at)
+        self.memory.load_as(self.start + self.bytes)
+    }
+
+    /// The 16 bits here and the next, aligned to 2.
+    #[inline(always)]
+    pub fn shorts(self) -> [u32; 2] {
+        [self.short(), self.past(2).short()]
     }
 
     /// The word here, aligned to 2.
     #[inline(always)]
     pub fn word_even(self) -> u32 {
-        dot::permute_bytes(self.short(), self.past(2).short(), 0x5410)
+        let [low, high] = self.shorts();
+        dot::permute_bytes(low, high, 0x5410)
     }
 
-    /// The word here, at any byte but the memory's first: put together from two aligned ones, of which the first begins
-    /// below it.
+    /// Word `n` from here on, at any byte but the memory's first: put together from two aligned ones, of which the first
+    /// begins below it.
     #[inline(always)]
-    pub fn word_anywhere(self) -> u32 {
-        // The second of the two is the one that the last byte is in, which is there.
-        let second = Self {
-            at: (self.at + 3) & !3,
-            ..self
-        };
-        let first = Self {
-            at: second.at - 4,
-            ..self
-        };
-        let from = self.at - first.at;
-        dot::permute_bytes(first.word(), second.word(), 0x3210 + 0x1111 * from)
+    pub fn word_anywhere(self, n: u32) -> u32 {
+        // What depends on where the row begins is the same for places a multiple of four apart.
+        let odd = self.start + self.bytes % 4;
+        let second = (odd + 3) & !3;
+        let word = |at: u32| self.memory.load_as::<u32>(at.wrapping_add(self.bytes / 4 * 4 + 4 * n));
+        dot::permute_bytes(
+            word(second.wrapping_sub(4)),
+            word(second),
+            0x3210 + 0x1111 * (odd + 4 - second),
+        )
     }
 
     /// Four words, aligned to 16.
     #[inline(always)]
     pub fn vector(self) -> [u32; 4] {
-        self.memory.load_as::<U32x4>(self.at).0
+        self.memory.load_as::<U32x4>(self.start + self.bytes).0
     }
 }

@@ -40,12 +40,17 @@ pub trait Fragments: Format {
     /// Columns from the first byte of a lane's four to the second: 1 where all follow each other, else bytes one and three
     /// are the neighbours of bytes zero and two.
     const SPREAD: u32 = 1;
-    /// What the factors of the second half are multiplied by.
+    /// What the sums of the second half are to be multiplied by: a power of two.
     const HIGH: f32 = 1.0;
+    /// What all sums are to be multiplied by: a power of two.
+    const UNIT: f32 = 1.0;
     /// What weights have beside factors.
     const TERM: Term = Term::Nothing;
     /// Whether steps have whole numbers for factors, and the block one float for all.
     const WHOLE: bool = false;
+
+    /// Blocks of a piece that are written out one after the other, with one address: as many as registers allow.
+    const TOGETHER: u32 = 128 / Self::BLOCK;
 
     /// Products of a step that have columns of their own.
     const OWN: usize = if Self::TWICE { 1 } else { Self::LINKS };
@@ -65,8 +70,8 @@ pub trait Fragments: Format {
         0
     }
 
-    /// What lane `t` needs of a block; factors are multiplied by `factor`, which is for its half.
-    fn load(block: Cursor, t: u32, factor: f32) -> Self::Part;
+    /// What lane `t` needs of a block.
+    fn load(block: Cursor, t: u32) -> Self::Part;
 
     /// The bytes of a product, of both halves.
     fn bytes<const STEP: usize, const LINK: usize>(part: &Self::Part) -> [u32; 2];

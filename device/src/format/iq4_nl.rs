@@ -26,7 +26,8 @@ impl Format for Iq4Nl {
 /// What a lane needs of a block.
 #[derive(Clone, Copy)]
 pub struct Part {
-    word: u32,
+    /// Two bytes each.
+    nibbles: [u32; 2],
     d: f32,
 }
 
@@ -44,16 +45,16 @@ impl Fragments for Iq4Nl {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         Part {
-            word: block.past(2 + 4 * t).word_even(),
-            d: block.half() * factor,
+            nibbles: block.past(2 + 4 * t).shorts(),
+            d: block.half(),
         }
     }
 
     #[inline(always)]
     fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
-        table::IQ4_STEPS.resident().of_word::<LINK>(part.word)
+        table::IQ4_STEPS.resident().of::<LINK>(part.nibbles)
     }
 
     #[inline(always)]

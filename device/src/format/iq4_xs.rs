@@ -34,7 +34,8 @@ impl Format for Iq4Xs {
 /// What a lane needs of a block.
 #[derive(Clone, Copy)]
 pub struct Part {
-    words: [u32; 8],
+    /// Two bytes each.
+    nibbles: [[u32; 2]; 8],
     /// Scales as signed bytes, four times too large: those of even sub-blocks, and of odd ones.
     scales: [u32; 2],
     d: f32,
@@ -47,6 +48,8 @@ impl Fragments for Iq4Xs {
     const SIGNED: bool = true;
     const SPREAD: u32 = 16;
     const WHOLE: bool = true;
+    /// Scales are 4 times too large.
+    const UNIT: f32 = 0.25;
     type Part = Part;
 
     #[inline(always)]
@@ -55,10 +58,10 @@ impl Fragments for Iq4Xs {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
-        let mut words = [0; 8];
+    fn load(block: Cursor, t: u32) -> Part {
+        let mut nibbles = [[0; 2]; 8];
         unroll!(for I in 0..8 {
-            words[I] = block.past(8 + 16 * I as u32 + 4 * t).word();
+            nibbles[I] = block.past(8 + 16 * I as u32 + 4 * t).shorts();
         });
         let (head, low) = (block.word(), block.past(4).word());
         // The upper bits of two neighbours in each byte. Less 32 is the uppermost bit turned, as a sign.
@@ -66,15 +69,15 @@ impl Fragments for Iq4Xs {
         let high = (pairs | pairs << 4) & 0x0f0f_0f0f ^ 0x0a0a_0a0a;
         let scales = |nibbles: u32, bits: u32| nibbles & 0x3c3c_3c3c | bits & 0xc0c0_c0c0;
         Part {
-            words,
+            nibbles,
             scales: [scales(low << 2, high << 6), scales(low >> 2, high << 4)],
-            d: half(head & 0xffff) * factor * 0.25,
+            d: half(head & 0xffff),
         }
     }
 
     #[inline(always)]
     fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
-        table::IQ4_STEPS.resident().of_word::<LINK>(part.words[STEP])
+        table::IQ4_STEPS.resident().of::<LINK>(part.nibbles[STEP])
     }
 
     /// Eight steps of at most 16·127·128, times 4·32.

@@ -69,12 +69,12 @@ pub(super) struct Scales {
 impl Scales {
     /// Of a block, for lane `t`.
     #[inline(always)]
-    pub fn load(block: Cursor, t: u32, factor: f32) -> Self {
+    pub fn load(block: Cursor, t: u32) -> Self {
         let [factors, a, b, c] = block.vector();
         let late = |nibbles: u32, bits: u32| nibbles & 0x0f0f_0f0f | bits >> 2 & 0x3030_3030;
         Self {
-            d: half(factors & 0xffff) * factor,
-            dmin: -half(factors >> 16) * factor,
+            d: half(factors & 0xffff),
+            dmin: -half(factors >> 16),
             scales: [a & 0x3f3f_3f3f, late(c, a)],
             minima: if t == 0 { b & 0x3f3f_3f3f } else { late(c >> 4, b) },
             half: t / 2,

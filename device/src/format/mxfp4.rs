@@ -3,6 +3,8 @@
 use super::cursor::Cursor;
 use super::fragment::Fragments;
 use super::{Format, map, table, u32_at_any};
+use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 use sparkinfer_gguf::blocks::e8m0_half;
 
 /// 4-bit floats with a common exponent, in blocks of 32.
@@ -25,12 +27,11 @@ impl Format for Mxfp4 {
     }
 }
 
-/// 2^(e − 128): the float whose exponent is e − 1, or one of the two that lie below all such.
+/// 2^(e − 127), which 255 is too large for: it stands for no number, and becomes infinity.
 #[inline(always)]
 fn power_of_two(e: u32) -> f32 {
-    // For e below 2 the second is the larger one, and right.
-    let (normal, other) = ((e << 23).wrapping_sub(1 << 23) as i32, ((e + 1) << 21) as i32);
-    f32::from_bits(normal.max(other) as u32)
+    // The bits of 0 would be 0.
+    float::max(f32::from_bits(e << 23), f32::from_bits(0x0040_0000))
 }
 
 /// What a lane needs of a block.
@@ -46,6 +47,10 @@ impl Fragments for Mxfp4 {
     const TWICE: bool = true;
     const SIGNED: bool = true;
     const SPREAD: u32 = 16;
+    /// Steps are doubled.
+    const UNIT: f32 = 0.5;
+    /// Each alignment comes twice.
+    const TOGETHER: u32 = 8;
     type Part = Part;
 
     #[inline(always)]
@@ -54,16 +59,17 @@ impl Fragments for Mxfp4 {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         Part {
-            word: block.past(1 + 4 * t).word_anywhere(),
-            d: power_of_two(block.byte()) * factor,
+            word: block.past(1).word_anywhere(t),
+            // A byte of which nothing is known: the compiler would mask it again behind the shift.
+            d: power_of_two(rolled(block.byte())),
         }
     }
 
     #[inline(always)]
     fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
-        table::FP4_STEPS.resident().of_word::<LINK>(part.word)
+        table::FP4_STEPS.resident().of::<LINK>([part.word, part.word >> 16])
     }
 
     #[inline(always)]
@@ -78,8 +84,9 @@ mod tests {
 
     #[test]
     fn every_exponent_has_its_power() {
-        for e in 0..=255u8 {
-            assert_eq!(power_of_two(u32::from(e)), e8m0_half(e), "{e}");
+        for e in 0..255u8 {
+            assert_eq!(power_of_two(u32::from(e)), 2.0 * e8m0_half(e), "{e}");
         }
+        assert_eq!(power_of_two(255), f32::INFINITY);
     }
 }

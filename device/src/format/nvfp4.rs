@@ -33,10 +33,9 @@ impl Format for Nvfp4 {
 #[derive(Clone, Copy)]
 pub struct Part {
     /// Two bytes of each sub-block.
-    nibbles: [u32; 4],
+    nibbles: [[u32; 2]; 2],
     /// The scales of every other sub-block, from bits 0 and 16 on.
     scales: u32,
-    factor: f32,
 }
 
 impl Fragments for Nvfp4 {
@@ -45,6 +44,7 @@ impl Fragments for Nvfp4 {
     const TWICE: bool = true;
     const SIGNED: bool = true;
     const SPREAD: u32 = 8;
+    const UNIT: f32 = SCALE;
     type Part = Part;
 
     #[inline(always)]
@@ -53,31 +53,25 @@ impl Fragments for Nvfp4 {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
-        let mut nibbles = [0; 4];
+    fn load(block: Cursor, t: u32) -> Part {
+        let mut nibbles = [[0; 2]; 2];
         unroll!(for I in 0..4 {
-            nibbles[I] = block.past(4 + 8 * I as u32 + 2 * t).short();
+            nibbles[I / 2][I % 2] = block.past(4 + 8 * I as u32 + 2 * t).short();
         });
         Part {
             nibbles,
             scales: numbers(block.word()) >> (8 * (t / 2)),
-            factor: SCALE * factor,
         }
     }
 
     #[inline(always)]
     fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
-        let four = |half: usize| {
-            table::FP4_STEPS
-                .resident()
-                .of_four::<LINK>(part.nibbles[2 * STEP + half])
-        };
-        [four(0), four(1)]
+        table::FP4_STEPS.resident().of::<LINK>(part.nibbles[STEP])
     }
 
     #[inline(always)]
     fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
         let bits = part.scales >> (16 * STEP) & 127;
-        [part.factor * half(bits << 7), 0.0]
+        [half(bits << 7), 0.0]
     }
 }

@@ -43,10 +43,12 @@ impl Fragments for Q2K {
     const STEPS: usize = 8;
     const TERM: Term = Term::Minima;
     const WHOLE: bool = true;
+    /// Factors of steps are 2⁶ too large.
+    const UNIT: f32 = 1.0 / 64.0;
     type Part = Part;
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let (mut words, mut scales) = ([[0; 2]; 2], [0; 4]);
         unroll!(for I in 0..4 {
             words[I / 2][I % 2] = block.past(16 + 16 * I as u32 + 4 * t).word();
@@ -57,9 +59,8 @@ impl Fragments for Q2K {
             words,
             scales,
             minima: block.past(4 * t).word() >> 4 & 0x0f0f_0f0f,
-            // Factors of steps are 2⁶ too large.
-            d: half(factors & 0xffff) * factor * (1.0 / 64.0),
-            dmin: -half(factors >> 16) * factor,
+            d: half(factors & 0xffff),
+            dmin: -half(factors >> 16),
         }
     }
 

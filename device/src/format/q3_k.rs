@@ -61,6 +61,8 @@ impl Fragments for Q3K {
     const STEPS: usize = 8;
     const TERM: Term = Term::Offset;
     const WHOLE: bool = true;
+    /// Scales are 4 times too large, steps 2⁴ times.
+    const UNIT: f32 = 1.0 / 64.0;
     type Part = Part;
 
     #[inline(always)]
@@ -69,7 +71,7 @@ impl Fragments for Q3K {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let (mut low, mut packed) = ([[0; 2]; 2], [0; 3]);
         unroll!(for I in 0..4 {
             low[I / 2][I % 2] = block.past(32 + 16 * I as u32 + 4 * t).word_even();
@@ -91,8 +93,7 @@ impl Fragments for Q3K {
                 scales(a >> 2, high << 2),
                 scales(b >> 2, high),
             ],
-            // Scales are 4 times too large, steps 2⁴ times.
-            d: block.past(108).half() * factor * (1.0 / 64.0),
+            d: block.past(108).half(),
             half: t / 2,
         }
     }

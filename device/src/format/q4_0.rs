@@ -43,10 +43,10 @@ impl Fragments for Q4_0 {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         Part {
             word: block.past(2 + 4 * t).word_even(),
-            d: block.half() * factor,
+            d: block.half(),
         }
     }
 

@@ -39,11 +39,11 @@ impl Fragments for Q4_1 {
     type Part = Part;
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let head = block.word();
         Part {
             word: block.past(4 + 4 * t).word(),
-            d: half(head & 0xffff) * factor,
+            d: half(head & 0xffff),
             m: half(head >> 16),
         }
     }

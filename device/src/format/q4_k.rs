@@ -46,10 +46,10 @@ impl Fragments for Q4K {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         Part {
             words: k_quant::words(block.past(16), t),
-            scales: Scales::load(block, t, factor),
+            scales: Scales::load(block, t),
         }
     }
 

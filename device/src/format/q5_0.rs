@@ -44,11 +44,11 @@ impl Fragments for Q5_0 {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         Part {
             word: block.past(6 + 4 * t).word_even(),
             fifth: block.past(2).word_even() >> (4 * t),
-            d: block.half() * factor,
+            d: block.half(),
         }
     }
 

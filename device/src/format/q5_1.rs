@@ -40,12 +40,12 @@ impl Fragments for Q5_1 {
     type Part = Part;
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let head = block.word();
         Part {
             word: block.past(8 + 4 * t).word(),
             fifth: block.past(4).word() >> (4 * t),
-            d: half(head & 0xffff) * factor,
+            d: half(head & 0xffff),
             m: half(head >> 16),
         }
     }

@@ -49,12 +49,12 @@ impl Fragments for Q5K {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let fifth = block.past(16 + 4 * t);
         Part {
             words: k_quant::words(block.past(48), t),
             fifth: [fifth.word(), fifth.past(16).word()],
-            scales: Scales::load(block, t, factor),
+            scales: Scales::load(block, t),
         }
     }
 

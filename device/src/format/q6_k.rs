@@ -53,7 +53,7 @@ impl Fragments for Q6K {
     }
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let (mut low, mut high, mut scales) = ([[[0; 2]; 2]; 2], [[0; 2]; 2], [0; 8]);
         unroll!(for I in 0..8 {
             low[I / 4][I / 2 % 2][I % 2] = block.past(16 * I as u32 + 4 * t).word_even();
@@ -62,7 +62,7 @@ impl Fragments for Q6K {
         unroll!(for I in 0..4 {
             high[I / 2][I % 2] = block.past(128 + 16 * I as u32 + 4 * t).word_even();
         });
-        let d = block.past(208).half() * factor;
+        let d = block.past(208).half();
         Part { low, high, scales, d }
     }
 

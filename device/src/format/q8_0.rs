@@ -37,11 +37,11 @@ impl Fragments for Q8_0 {
     type Part = Part;
 
     #[inline(always)]
-    fn load(block: Cursor, t: u32, factor: f32) -> Part {
+    fn load(block: Cursor, t: u32) -> Part {
         let word = block.past(2 + 4 * t);
         Part {
             bytes: [word.word_even(), word.past(16).word_even()],
-            d: block.half() * factor,
+            d: block.half(),
         }
     }
 

@@ -74,15 +74,15 @@ impl Steps {
 
     /// Summand `LINK`, 0 or 1, of the entries of the four nibbles in the low half of `codes`.
     #[inline(always)]
-    pub fn of_four<const LINK: usize>(self, codes: u32) -> u32 {
+    fn of_four<const LINK: usize>(self, codes: u32) -> u32 {
         let [first, second] = self.0[LINK];
         permute_bytes(first, second, if LINK == 0 { codes } else { codes ^ 0x8888_8888 })
     }
 
-    /// Summand `LINK` of the entries of all nibbles of a word: of the lowest four, and of the others.
+    /// Summand `LINK` of the entries of both halves' nibbles.
     #[inline(always)]
-    pub fn of_word<const LINK: usize>(self, word: u32) -> [u32; 2] {
-        [self.of_four::<LINK>(word), self.of_four::<LINK>(word >> 16)]
+    pub fn of<const LINK: usize>(self, codes: [u32; 2]) -> [u32; 2] {
+        codes.map(|codes| self.of_four::<LINK>(codes))
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     fn every_code_in_every_place_has_its_step() {
         for (table, steps) in [(IQ4_STEPS, IQ4_TABLE), (FP4_STEPS, FP4_TABLE)] {
             for word in (0..64u32).map(|i| i.wrapping_mul(0x9e37_79b9)) {
-                let summands = [table.of_word::<0>(word), table.of_word::<1>(word)];
+                let summands = [table.of::<0>([word, word >> 16]), table.of::<1>([word, word >> 16])];
                 let summands = summands.map(|words| words.map(|word| word.to_le_bytes().map(|b| b as i8)));
                 for i in 0..8 {
                     let nibble = (word >> (4 * i) & 15) as usize;

@@ -1,10 +1,11 @@
 //! Activations as whole numbers of four digits, for tensor cores that multiply bytes exactly.
 //!
-//! The activations of a block of weights, 32 to 256 columns, are multiples of one power of two: of 2⁻³⁰ of the power above
+//! The activations of a piece of 256 columns are multiples of one power of two: of 2⁻³⁰ of the power above
 //! the largest. So those within 2⁻⁶ of the largest keep all their bits, and what any other loses is at most 2⁻³⁰ of the
 //! largest: far less than the sums of floats would lose. The multiples' digits to base 256, from −128 to 127, are columns
 //! of a matrix: four meet the first half of a product's 32 columns, four the second, and zeros lie where the others meet.
 
+use super::ring::{PIECE, WARPS};
 use crate::format::fragment::{Fragments, Term};
 use cuda_std::prelude::*;
 
@@ -18,7 +19,9 @@ const EXPONENT: u32 = 29;
 const FRAGMENT: u32 = 64;
 /// Words of a product's terms: two for each of four lanes.
 const TERMS: u32 = 8;
-/// Words of a block's factors.
+/// Products of a piece.
+const PRODUCTS: u32 = PIECE / 32;
+/// Words of a piece's factors, one for each of four lanes.
 const FACTORS: u32 = 4;
 
 /// Exponent of the unit of sums of activations less that of activations' own: so many are at most added.
@@ -88,18 +91,14 @@ impl Four {
     }
 }
 
-/// The largest of four sizes, as bits, among the lanes that have columns of the same block.
+/// The largest size, as bits, of the warp's activations.
 #[inline(always)]
-fn largest<F: Fragments>(x: [[f32; 4]; 2]) -> [u32; 2] {
+fn largest(x: [[f32; 4]; 2]) -> u32 {
     let size = |x: f32| x.to_bits() & 0x7fff_ffff;
-    let mut most = x.map(|[a, b, c, d]| size(a).max(size(b)).max(size(c).max(size(d))));
-    if F::BLOCK == 256 {
-        most = [most[0].max(most[1]); 2];
-    }
+    let [a, b] = x.map(|[a, b, c, d]| size(a).max(size(b)).max(size(c).max(size(d))));
+    let mut most = a.max(b);
     unroll!(for I in 0..5 {
-        if 4 << I < F::BLOCK {
-            most = most.map(|size| size.max(warp::shuffle_xor(size, 1 << I)));
-        }
+        most = most.max(warp::shuffle_xor(most, 1 << I));
     });
     most
 }
@@ -144,20 +143,26 @@ fn half_sum<F: Fragments>([a, b, c, d]: [f32; 4]) -> f32 {
     sum
 }
 
+/// What the sums of a half are multiplied by beside the unit.
+#[inline(always)]
+fn half_factor<F: Fragments>(half: u32) -> f32 {
+    if half == 1 { F::UNIT * F::HIGH } else { F::UNIT }
+}
+
 impl Activations {
     /// Bytes of shared memory for `columns` activations.
     pub const fn bytes(columns: u32) -> u32 {
-        columns / 32 * (FRAGMENT + TERMS + FACTORS) * 4
+        (WARPS * (FACTORS + PRODUCTS * TERMS) + columns / 32 * FRAGMENT) * 4
     }
 
     #[inline(always)]
     pub fn at(offset: u32, columns: u32) -> Self {
-        let products = columns / 32;
-        let (terms, factors) = (FRAGMENT * products, (FRAGMENT + TERMS) * products);
+        // What is small lies first, with room for most columns: so all lie at constant places.
+        let (factors, terms) = (FACTORS * WARPS, TERMS * PRODUCTS * WARPS);
         Self {
-            fragments: shared::dynamic(offset, FRAGMENT * products),
-            terms: shared::dynamic(offset + 4 * terms, TERMS * products),
-            factors: shared::dynamic(offset + 4 * factors, FACTORS * products),
+            factors: shared::dynamic(offset, factors),
+            terms: shared::dynamic(offset + 4 * factors, terms),
+            fragments: shared::dynamic(offset + 4 * (factors + terms), FRAGMENT * (columns / 32)),
         }
     }
 
@@ -172,9 +177,9 @@ impl Activations {
             let fours = [0, 32].map(|more| Four::new(64 * part + more + warp::lane()));
             // SAFETY: the caller's.
             let x = fours.map(|four| unsafe { four.load::<F>(x, columns) });
-            let sizes = largest::<F>(x);
+            let unit = unit(largest(x));
             unroll!(for I in 0..2 {
-                self.put::<F>(fours[I], x[I], unit(sizes[I]), columns);
+                self.put::<F>(fours[I], x[I], unit, columns);
             });
             part += warp::count();
         }
@@ -192,18 +197,16 @@ impl Activations {
                 let word = |half: u32| if half == four.half { digits[N] } else { 0 };
                 self.fragments.store_as(at, U32x2([word(0), word(1)]));
             });
-            let place = (8 * four.product + 4 * four.half + four.t) % (F::BLOCK / 4);
-            if place < 4 {
-                let digit = if place % 2 == 1 { 65_536.0 } else { 1.0 };
-                let half = if place / 2 == 1 { F::HIGH } else { 1.0 };
-                self.factors
-                    .store(FACTORS * (32 * four.product / F::BLOCK) + place, unit * digit * half);
+            if four.product.is_multiple_of(PRODUCTS) && four.half == 0 {
+                let digit = if four.t % 2 == 1 { 65_536.0 } else { 1.0 };
+                let factor = unit * digit * half_factor::<F>(four.t / 2);
+                self.factors.store(FACTORS * (four.product / PRODUCTS) + four.t, factor);
             }
         }
         match F::TERM {
             Term::Nothing => {}
             Term::Offset => self.put_starts::<F>(four, digits, inside),
-            Term::Minimum => self.put_sums::<F>(four, x, inside),
+            Term::Minimum => self.put_sums::<F>(four, x, inverse, inside),
             Term::Minima => self.put_sum_digits::<F>(four, x, inverse, inside),
         }
     }
@@ -228,10 +231,10 @@ impl Activations {
         }
     }
 
-    /// The sums of a half's activations, in the first of the two lanes that have sums of that half.
+    /// The sums of a half's activations by the factor of that half's sums, in the first of the two lanes that have them.
     #[inline(always)]
-    fn put_sums<F: Fragments>(self, four: Four, x: [f32; 4], inside: bool) {
-        let sum = half_sum::<F>(x);
+    fn put_sums<F: Fragments>(self, four: Four, x: [f32; 4], inverse: f32, inside: bool) {
+        let sum = half_sum::<F>(x) * inverse / half_factor::<F>(four.half);
         if inside && four.t < 2 {
             let sum = if four.t == 0 { sum } else { 0.0 };
             let at = TERMS * four.product + 2 * four.half + four.t;
@@ -255,7 +258,10 @@ impl Activations {
             let low = if four.t == 0 { digit[0] } else { digit[1] };
             let high = if four.t == 2 { digit[2] } else { digit[3] };
             let digit = if four.t < 2 { low } else { high };
-            let fragment: Shared<u8> = self.terms.slice(64 * (four.product / 8), 64).cast();
+            let fragment: Shared<u8> = self
+                .terms
+                .slice(TERMS * PRODUCTS * (four.product / PRODUCTS), TERMS * PRODUCTS)
+                .cast();
             unroll!(for I in 0..4 {
                 let (column, half) = (four.t + 4 * (I as u32 / 2), I as u32 % 2);
                 let at = 8 * (4 * column + place / 4) + 4 * half + place % 4;
@@ -264,10 +270,10 @@ impl Activations {
         }
     }
 
-    /// What the factors of block `block` are multiplied by, for lane `t`.
+    /// What lane `t`'s sums of piece `piece` are multiplied by.
     #[inline(always)]
-    pub fn factor(self, block: u32, t: u32) -> f32 {
-        self.factors.load(FACTORS * block + t)
+    pub fn factor(self, piece: u32, t: u32) -> f32 {
+        self.factors.load(FACTORS * piece + t)
     }
 
     /// The lane's part of product `product`'s fragment.
@@ -292,9 +298,9 @@ impl Activations {
 
     /// The lane's part of the fragment that block `block`'s minima meet, and the unit of their sums by that of others.
     #[inline(always)]
-    pub fn sums(self, block: u32) -> ([u32; 2], f32) {
-        let terms = self.terms.load_as::<U32x2>(64 * block + 2 * warp::lane());
-        (terms.0, (1 << SUMS) as f32)
+    pub fn sums<F: Fragments>(self, block: u32) -> ([u32; 2], f32) {
+        let terms = self.terms.load_as::<U32x2>(TERMS * PRODUCTS * block + 2 * warp::lane());
+        (terms.0, (1 << SUMS) as f32 / F::UNIT)
     }
 
     /// The activations' sum of lane `t`'s half of step `step`; 0 in the second lane of a half.

@@ -167,7 +167,8 @@ impl<F: Format> Pieces<F> {
         let skew = self.skew.wrapping_add(row * F::row_bytes(self.matrix.columns) as u32) & 15;
         Cursor {
             memory: self.memory,
-            at: (number % STAGES * ROWS + row) * Self::PITCH + skew,
+            start: (number % STAGES * ROWS + row) * Self::PITCH + skew,
+            bytes: 0,
         }
     }
 

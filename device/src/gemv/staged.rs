@@ -109,7 +109,7 @@ fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
     let scales = [F::scale::<0>(&parts[0]), F::scale::<0>(&parts[1])];
     add::<F>(all, [scales[0][0], scales[1][0]], totals);
     if F::TERM == Term::Minima {
-        let (activations, unit) = x.sums(block);
+        let (activations, unit) = x.sums::<F>(block);
         let rows = [[F::minima(&parts[0]), 0], [F::minima(&parts[1]), 0]];
         let sums = fragment::multiply::<F>(rows, activations, [0; 4]);
         add::<F>(sums, [unit * scales[0][1], unit * scales[1][1]], totals);
@@ -120,8 +120,7 @@ fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
 #[inline(always)]
 fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals: &mut Totals) {
     let (t, block) = (warp::lane() % 4, warp::index() * (PIECE / F::BLOCK) + index);
-    let factor = x.factor(block, t);
-    let part = |row: Cursor| F::load(row.past(index * F::BYTES), t, factor);
+    let part = |row: Cursor| F::load(row.past(index * F::BYTES), t);
     let parts = [part(rows[0]), part(rows[1])];
     if F::WHOLE {
         add_whole::<F>(&parts, x, block, totals);
@@ -130,26 +129,48 @@ fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals
     }
 }
 
+/// Adds the first `blocks` blocks, of which a piece has several.
+#[inline(always)]
+fn add_small<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32, totals: &mut Totals) {
+    let (all, mut index) = (PIECE / F::BLOCK, 0);
+    if F::TOGETHER == all && blocks == all {
+        unroll!(for I in 0..8 {
+            add_block::<F>(rows, x, I as u32, totals);
+        });
+        return;
+    }
+    while F::TOGETHER < all && index + F::TOGETHER <= blocks {
+        unroll!(for I in 0..4 {
+            if (I as u32) < F::TOGETHER {
+                add_block::<F>(rows, x, index + I as u32, totals);
+            }
+        });
+        index = rolled(index + F::TOGETHER);
+    }
+    while index < blocks {
+        add_block::<F>(rows, x, index, totals);
+        index = rolled(index + 1);
+    }
+}
+
 /// The warp's sums of the two rows that the lane has a part of.
 #[inline(always)]
 fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32) -> [f32; 2] {
     let mut totals = [[0f32; 2]; 2];
-    let mut index = 0;
-    if F::BLOCK < PIECE {
-        // Four at a time, with one address.
-        while index + 4 <= blocks {
-            unroll!(for I in 0..4 {
-                add_block::<F>(rows, x, index + I as u32, &mut totals);
-            });
-            index = rolled(index + 4);
+    if F::BLOCK == PIECE {
+        if blocks > 0 {
+            add_block::<F>(rows, x, 0, &mut totals);
         }
+    } else {
+        add_small::<F>(rows, x, blocks, &mut totals);
     }
-    while index < blocks {
-        add_block::<F>(rows, x, index, &mut totals);
-        index = rolled(index + 1);
-    }
+    let factor = if blocks > 0 {
+        x.factor(warp::index(), warp::lane() % 4)
+    } else {
+        0.0
+    };
     totals.map(|[low, high]| {
-        let mut sum = float::fma(256.0, high, low);
+        let mut sum = float::fma(256.0, high, low) * factor;
         unroll!(for I in 0..2 {
             sum += warp::shuffle_xor(sum, 1 << I);
         });
@@ -160,8 +181,8 @@ fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32) -> [f3
 /// Where results go.
 struct Results {
     matrix: Matrix,
+    /// Of the first rank.
     y: *mut f32,
-    factor: f32,
     extra: Extra,
     sums: Shared<f32>,
 }
@@ -200,14 +221,16 @@ impl Results {
             sum += self.sums.load((step * WARPS + warp) * ROWS + row % ROWS);
             warp += 1;
         }
-        // SAFETY: y and the bias have a value for each row; the rounds before were this thread's.
+        let rank = thread::block_idx_y() as usize;
+        // SAFETY: y and the bias have a value for each row, and every rank has an expert; the rounds before were this
+        // thread's. What all rows share is read anew: it would hold registers meanwhile.
         unsafe {
-            let y = self.y.add(row as usize);
+            let y = self.y.add(rank * rank_stride(self.matrix.rows) as usize + row as usize);
             if round > 0 {
                 sum += global::load(y.cast_const());
             }
             if (round + 1) * COLUMNS >= self.matrix.columns {
-                sum = sum * self.factor + self.extra.term(row);
+                sum = sum * self.extra.factor(self.extra.expert(rank)) + self.extra.term(row);
             }
             global::store(y, sum);
         }
@@ -217,7 +240,7 @@ impl Results {
     #[inline(always)]
     unsafe fn round<F: Fragments>(&self, mut pieces: Pieces<F>, x: Activations, round: u32) {
         let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
-        let (mut number, mut left) = (0, 0);
+        let mut number = 0;
         while row < self.matrix.rows {
             Pieces::<F>::wait();
             let rows = [0, 8].map(|more| pieces.row(warp::lane() / 4 + more, number));
@@ -226,11 +249,11 @@ impl Results {
             // SAFETY: all lanes have read what lay there.
             unsafe { pieces.fetch(row + 2 * stride, stride, number) };
             (row, number) = (row + stride, number + 1);
-            if number - left == STEPS || row >= self.matrix.rows {
+            if number % STEPS == 0 || row >= self.matrix.rows {
                 thread::sync_threads();
+                let steps = (number - 1) % STEPS + 1;
                 // SAFETY: the launch's contract.
-                unsafe { self.store(number - left, left, row - (number - left) * stride, round) };
-                left = number;
+                unsafe { self.store(steps, number - steps, row - steps * stride, round) };
             }
         }
     }
@@ -261,8 +284,7 @@ pub(super) unsafe fn multiply<F: Fragments>(
                 rows,
                 columns,
             },
-            y: y.add(rank * rank_stride(rows) as usize),
-            factor: extra.factor(expert),
+            y,
             extra,
             sums: shared::dynamic(0, 2 * SUMS),
         };
