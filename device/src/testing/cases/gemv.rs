@@ -34,9 +34,69 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType) -> Result<f64, St
     within("y", &machine.download(y, shape.rows)?, &want, |_| allowed)
 }
 
+/// Types of which activations' sums take part in the product in every way that there is.
+const WAYS: [TensorType; 5] = [
+    TensorType::Q4_0,
+    TensorType::Q4_1,
+    TensorType::Q4_K,
+    TensorType::Q6_K,
+    TensorType::MXFP4,
+];
+
+/// The products of a matrix with `x`, its values, and its type by `seed`.
+fn product(machine: &mut dyn Machine, seed: u64, rows: usize, x: &[f32]) -> Result<(Vec<f32>, Vec<f32>), String> {
+    let ty = WAYS[seed as usize % WAYS.len()];
+    let columns = x.len();
+    let weights = matrix(ty, seed, rows * columns)?;
+    let (weights_at, x_at) = (machine.upload(&weights.bytes)?, machine.upload(x)?);
+    let y = machine.output::<f32>(rows)?;
+    let operands = Operands {
+        weights: weights_at,
+        x: x_at.cast(),
+        y,
+    };
+    machine.run(&gemv::launch(ty, Shape { rows, columns }, operands, 2).map_err(|e| e.to_string())?)?;
+    Ok((machine.download(y, rows)?, weights.values))
+}
+
+/// A few activations 10⁴ times as large as the others: what the small ones lose by it stays far below what sums of floats
+/// lose.
+fn outliers(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut x = floats(seed ^ 1, 1024, 1.0);
+    for large in x.iter_mut().skip(seed as usize % 97).step_by(97) {
+        *large *= 1e4;
+    }
+    let (y, values) = product(machine, seed, 24, &x)?;
+    let most = x.iter().fold(0.0, |most: f64, x| most.max(f64::from(x.abs())));
+    let x: Vec<f64> = x.into_iter().map(f64::from).collect();
+    let want = crate::mmvq::reference(&values, &x);
+    let allowed = |row: usize| -> f64 {
+        let weights = values[row * x.len()..].iter().zip(&x);
+        weights
+            .map(|(w, x)| f64::from(w.abs()) * (1e-6 * x.abs() + 2e-9 * most))
+            .sum()
+    };
+    within("y", &y, &want, allowed)
+}
+
+/// An activation that is not finite, and results that say so.
+fn not_finite(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    let mut x = floats(seed ^ 1, 512, 1.0);
+    x[seed as usize * 61 % 512] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][seed as usize % 3];
+    let (y, _) = product(machine, seed, 20, &x)?;
+    match y.iter().position(|y| y.is_finite()) {
+        Some(row) => Err(format!("row {row} is {}", y[row])),
+        None => Ok(0.0),
+    }
+}
+
 macro_rules! cases {
     ($($name:literal, $ty:ident;)*) => {
-        &[$(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty) }),*]
+        &[
+            Case { name: "gemv_outliers", run: outliers },
+            Case { name: "gemv_not_finite", run: not_finite },
+            $(Case { name: $name, run: |m, seed| check(m, seed, TensorType::$ty) }),*
+        ]
     };
 }
 
