@@ -237,7 +237,7 @@ impl Reference for Recording {
         let (scored, vocab_size) = (tokens.len() - from, self.header.vocab_size);
         let asked = || format!("predictions for these {scored} tokens behind {from}");
         let words = self.words(&predictions_question(tokens, from), asked)?;
-        if words.len() != scored * vocab_size {
+        if Some(words.len()) != scored.checked_mul(vocab_size) {
             let what = format!(
                 "has {} numbers for {scored} predictions of {vocab_size}: it is damaged",
                 words.len()

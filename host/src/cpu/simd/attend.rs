@@ -120,7 +120,16 @@ fn total(weights: &[f32; BLOCK]) -> f64 {
 fn add_weighted<I: Isa, const Q: usize>(rows: &mut [Attend; Q], weights: &[[f32; BLOCK]; Q], values: &[f32]) {
     let width = rows[0].out.len();
     let mut column = 0;
-    while column + 2 * LANES <= width && I::ROWS == 4 {
+    // One row alone has registers for more columns, and needs them: its sums are chains.
+    while Q == 1 && I::ROWS == 4 && column + 8 * LANES <= width {
+        add_columns::<I, Q, 8>(rows, weights, values, column);
+        column += 8 * LANES;
+    }
+    while Q == 1 && I::ROWS >= 2 && column + 4 * LANES <= width {
+        add_columns::<I, Q, 4>(rows, weights, values, column);
+        column += 4 * LANES;
+    }
+    while I::ROWS == 4 && column + 2 * LANES <= width {
         add_columns::<I, Q, 2>(rows, weights, values, column);
         column += 2 * LANES;
     }
@@ -178,10 +187,11 @@ mod tests {
     use super::super::Level;
     use super::*;
 
-    /// Dims, queries and positions, none of which is a multiple of anything.
-    const WIDTH: usize = 2 * LANES + 5;
+    /// Dims, queries and positions: some of every number of columns that are summed together.
+    const WIDTH: usize = 15 * LANES + 5;
     const QUERIES: usize = 7;
     const POSITIONS: usize = 21;
+    const SCALE: f32 = 0.03;
 
     fn values(n: usize, seed: u64) -> Vec<f32> {
         (0..n as u64)
@@ -208,7 +218,7 @@ mod tests {
             .zip(out.chunks_exact_mut(WIDTH))
             .map(|(query, out)| Attend {
                 query,
-                scale: 0.1,
+                scale: SCALE,
                 softcap,
                 seen: 0..0,
                 max: f32::NEG_INFINITY,
@@ -235,7 +245,7 @@ mod tests {
     fn exact_weights(query: &[f32], keys: &[f32], softcap: Option<f32>) -> Vec<f64> {
         let score = |key: &[f32]| {
             let products = query.iter().zip(key).map(|(&q, &k)| f64::from(q) * f64::from(k));
-            let score = products.sum::<f64>() * f64::from(0.1f32);
+            let score = products.sum::<f64>() * f64::from(SCALE);
             softcap
                 .map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
                 .exp()
