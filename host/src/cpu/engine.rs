@@ -13,8 +13,8 @@ use super::weights::Weight;
 use crate::engine::{Description, Engine, EngineError, Result, Sequence, Waiting, check_tokens};
 use crate::model::{KvType, ModelSpec};
 
-/// Tokens of a prompt that are computed together.
-const BATCH: usize = 256;
+/// Tokens of a prompt that are computed together; few in tests, so that prompts have several such batches.
+const BATCH: usize = if cfg!(test) { 128 } else { 512 };
 /// Tokens whose logits are computed together.
 const HEAD_BATCH: usize = 32;
 

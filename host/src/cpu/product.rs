@@ -7,8 +7,8 @@ use super::weights::{Kernel, Weight};
 
 /// Multiplications that make a task worth handing to another thread.
 const TASK: usize = 1 << 16;
-/// Rows that are dequantised together.
-const FLOAT_ROWS: usize = 4;
+/// Rows that are dequantised together: as many as stay near while all tokens pass them.
+const FLOAT_ROWS: usize = 16;
 /// Columns of a matrix that are turned into rows together: a cache line of each row.
 const BAND: usize = 16;
 

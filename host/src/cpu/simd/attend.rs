@@ -48,11 +48,11 @@ fn attend_body<I: Isa>(rows: &mut [Attend], keys: &[f32], values: &[f32], scores
     };
     let queries: &[Attend] = rows;
     dots_of_all::<I>(
-        |row| queries[row].query,
-        queries.len(),
         |position| &keys[position * width..][..width],
         keys.len() / width,
-        |row, position, dot| scores[row][position] = dot,
+        |row| queries[row].query,
+        queries.len(),
+        |position, row, dot| scores[row][position] = dot,
     );
     for (row, scores) in rows.iter_mut().zip(scores.iter_mut()) {
         row.weigh(scores);

@@ -30,7 +30,7 @@ fn dot_rows_body<I: Isa>(w: &[f32], cols: usize, x: &[f32], tokens: &[u32], out:
     );
 }
 
-/// Tells `put` of all `w(r) · x(i)`, tile by tile.
+/// Tells `put` of all `w(r) · x(i)`, tile by tile: a few of `x`, which stay nearest, meet all of `w`.
 #[inline(always)]
 pub(super) fn dots_of_all<'a, I: Isa>(
     w: impl Fn(usize) -> &'a [f32],
@@ -39,51 +39,47 @@ pub(super) fn dots_of_all<'a, I: Isa>(
     count: usize,
     mut put: impl FnMut(usize, usize, f32),
 ) {
-    let mut row = 0;
-    if I::ROWS == 4 {
-        while row + 4 <= rows {
-            dots_of_rows::<I, 4, 4>(row, &w, &x, count, &mut put);
-            row += 4;
-        }
+    let mut first = 0;
+    while I::ROWS == 4 && first + 4 <= count {
+        dots_with::<I, 4, 4>(&w, rows, &x, first, &mut put);
+        first += 4;
     }
-    if I::ROWS >= 2 {
-        while row + 2 <= rows {
-            dots_of_rows::<I, 2, 2>(row, &w, &x, count, &mut put);
-            row += 2;
-        }
+    while I::ROWS == 2 && first + 2 <= count {
+        dots_with::<I, 2, 2>(&w, rows, &x, first, &mut put);
+        first += 2;
     }
-    while row < rows {
-        dots_of_rows::<I, 1, 4>(row, &w, &x, count, &mut put);
-        row += 1;
+    while first < count {
+        dots_with::<I, 4, 1>(&w, rows, &x, first, &mut put);
+        first += 1;
     }
 }
 
-/// The tiles of Q rows from `row` on.
+/// All rows of `w`, Q at a time, with the T of `x` from `first` on.
 #[inline(always)]
-fn dots_of_rows<'a, I: Isa, const Q: usize, const T: usize>(
-    row: usize,
+fn dots_with<'a, I: Isa, const Q: usize, const T: usize>(
     w: &impl Fn(usize) -> &'a [f32],
+    rows: usize,
     x: &impl Fn(usize) -> &'a [f32],
-    count: usize,
+    first: usize,
     put: &mut impl FnMut(usize, usize, f32),
 ) {
-    let w: [&[f32]; Q] = array(|q| w(row + q));
-    let mut first = 0;
-    while first + T <= count {
-        let sums = dots::<I, Q, T>(w, array(|t| x(first + t)));
+    let x: [&[f32]; T] = array(|t| x(first + t));
+    let mut row = 0;
+    while row + Q <= rows {
+        let sums = dots::<I, Q, T>(array(|q| w(row + q)), x);
         for (q, sums) in sums.iter().enumerate() {
             for (t, sum) in sums.iter().enumerate() {
                 put(row + q, first + t, *sum);
             }
         }
-        first += T;
+        row += Q;
     }
-    while first < count {
-        let sums = dots::<I, Q, 1>(w, [x(first)]);
-        for (q, [sum]) in sums.iter().enumerate() {
-            put(row + q, first, *sum);
+    while row < rows {
+        let [sums] = dots::<I, 1, T>([w(row)], x);
+        for (t, sum) in sums.iter().enumerate() {
+            put(row, first + t, *sum);
         }
-        first += 1;
+        row += 1;
     }
 }
 
