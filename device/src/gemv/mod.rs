@@ -86,20 +86,27 @@ pub const fn rank_stride(rows: u32) -> u32 {
     (rows + 3) & !3
 }
 
-macro_rules! kernels {
-    ($($format:ident, $ty:ident, $way:ident: $_:ident $__:tt, $name:ident $doc:tt;)*) => {
-        $(
+macro_rules! kernel {
+    ([$($attribute:tt)*] $format:ident, $way:ident, $name:ident $doc:tt) => {
         #[doc = $doc]
         ///
         /// # Safety
         /// The launch follows [`config`]: weights has `rows` rows, x `columns` and y `rows` values, and what `extra` says
         /// is there.
-        #[kernel(pdl, registers = 80)]
+        #[kernel($($attribute)*)]
         pub unsafe fn $name(weights: *const u8, x: *const f32, y: *mut f32, rows: u32, columns: u32, extra: Extra) {
             // SAFETY: the launch's contract.
             unsafe { $way::multiply::<format::$format>(weights, x, y, rows, columns, extra) }
         }
-        )*
+    };
+    (plain $($rest:tt)*) => { kernel! { [pdl] $($rest)* } };
+    // Four blocks of threads a multiprocessor.
+    (staged $($rest:tt)*) => { kernel! { [pdl, registers = 64] $($rest)* } };
+}
+
+macro_rules! kernels {
+    ($($format:ident, $ty:ident, $way:ident: $_:ident $__:tt, $name:ident $doc:tt;)*) => {
+        $(kernel! { $way $format, $way, $name $doc })*
 
         /// The launch of a type's kernel.
         #[cfg(not(target_arch = "nvptx64"))]
@@ -142,11 +149,7 @@ mod host {
         let (threads, rows_at_a_time, shared) = if block == 1 {
             (PLAIN_THREADS, PLAIN_THREADS / 32, 0)
         } else {
-            (
-                staged::threads(columns),
-                ring::ROWS,
-                staged::shared_bytes(columns, block, bytes),
-            )
+            (staged::THREADS, ring::ROWS, staged::shared_bytes(columns, block, bytes))
         };
         let grid = rows.div_ceil(rows_at_a_time).min(max_blocks.max(1));
         Ok((LaunchConfig::new(grid, threads).shared(shared).pdl(true), rows, columns))

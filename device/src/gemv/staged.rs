@@ -3,36 +3,23 @@
 //! A weight decoded to a float costs more instructions than its bytes leave time for: here it enters a product of bytes,
 //! mostly as the file has it ([`fragment`](crate::format::fragment)), and what it meets are the digits of an activation
 //! ([`digits`](super::digits)). Their sums are exact; only those of blocks are floats'. A block of threads takes sixteen
-//! rows at a time, a warp 256 columns of them ([`ring`](super::ring)), and warps meet only where the sums of some steps
-//! are added. Rows of more columns than all warps have come in several rounds, whose sums meet in y.
+//! rows at a time ([`ring`](super::ring)), a warp 256 columns of them. Rows of more columns than all warps have come in
+//! several rounds, whose sums meet in y.
 
 use super::digits::{Activations, float_of};
-use super::ring::{self, Matrix, PIECE, Pieces, ROWS, WARPS};
+use super::ring::{self, COLUMNS, Matrix, PIECE, Parts as Rows, ROWS, WARPS, round_columns};
 use super::{Extra, rank_stride};
 use crate::format::cursor::Cursor;
 use crate::format::fragment::{self, Fragments, Term};
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
-/// Steps whose sums are added at once.
-const STEPS: u32 = 4;
-/// Floats of the warps' sums of so many steps.
-const SUMS: u32 = STEPS * WARPS * ROWS;
-/// Columns of a round.
-const COLUMNS: u32 = WARPS * PIECE;
-/// Bytes before the activations: the sums, and those of the steps before, which may still be read.
+/// Threads of a block.
+pub(super) const THREADS: u32 = 32 * WARPS;
+/// Floats of the warps' sums of a step.
+const SUMS: u32 = WARPS * ROWS;
+/// Bytes before the activations: the sums, and those of the step before.
 const HEAD: u32 = 2 * SUMS * 4;
-
-/// Columns of a round of a matrix.
-pub(super) const fn round_columns(columns: u32) -> u32 {
-    if columns < COLUMNS { columns } else { COLUMNS }
-}
-
-/// Threads of a launch for rows of `columns` columns.
-#[cfg(not(target_arch = "nvptx64"))]
-pub(super) const fn threads(columns: u32) -> u32 {
-    32 * ring::warps(columns)
-}
 
 /// Bytes of shared memory of a launch for rows of `columns` columns, in blocks of `block` columns and `bytes` bytes.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -116,7 +103,7 @@ fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
     }
 }
 
-/// Adds block `index` of the warp's pieces of two rows to the totals.
+/// Adds block `index` of the warp's piece of two rows to the totals.
 #[inline(always)]
 fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals: &mut Totals) {
     let (t, block) = (warp::lane() % 4, warp::index() * (PIECE / F::BLOCK) + index);
@@ -153,7 +140,7 @@ fn add_small<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32, total
     }
 }
 
-/// The warp's sums of the two rows that the lane has a part of.
+/// The warp's sums of the two rows that the lane has a part of, whose first block there is at the cursors.
 #[inline(always)]
 fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32) -> [f32; 2] {
     let mut totals = [[0f32; 2]; 2];
@@ -192,70 +179,66 @@ impl Results {
     #[inline(always)]
     fn leave(&self, sums: [f32; 2], number: u32) {
         let (row, t) = (warp::lane() / 4, warp::lane() % 4);
-        let at = (number % (2 * STEPS) * WARPS + warp::index()) * ROWS + row;
+        let at = (number % 2 * WARPS + warp::index()) * ROWS + row;
         if t < 2 {
             self.sums.store(at + 8 * t, if t == 0 { sums[0] } else { sums[1] });
         }
     }
 
-    /// Adds what the warps left in `steps` steps from number `number` on, the first at row `row`, and what y has of
-    /// rounds before. All threads of the block call this, behind a barrier.
+    /// Adds what the warps left in step number `number`, which begins at row `row`, and what y has of rounds before. All
+    /// warps call this, behind a barrier; each does it in its turn.
     #[inline(always)]
-    unsafe fn store(&self, steps: u32, number: u32, row: u32, round: u32) {
-        let mut id = thread::thread_idx_x();
-        while id < steps * ROWS {
-            let row = row + id / ROWS * ROWS * thread::grid_dim_x() + id % ROWS;
-            if row < self.matrix.rows {
-                // SAFETY: the row exists, and y has a value for it.
-                unsafe { self.store_row((number + id / ROWS) % (2 * STEPS), row, round) };
-            }
-            id += thread::block_dim_x();
+    unsafe fn store(&self, number: u32, row: u32, round: u32) {
+        let own = warp::lane();
+        if warp::index() != number % WARPS || own >= ROWS || row + own >= self.matrix.rows {
+            return;
         }
-    }
-
-    /// Adds what the warps left of row `row` in a step.
-    #[inline(always)]
-    unsafe fn store_row(&self, step: u32, row: u32, round: u32) {
-        let (mut sum, mut warp) = (0.0, 0);
-        while warp < warp::count() {
-            sum += self.sums.load((step * WARPS + warp) * ROWS + row % ROWS);
-            warp += 1;
-        }
+        let mut sum = 0.0;
+        unroll!(for W in 0..8 {
+            sum += self.sums.load((number % 2 * WARPS + W as u32) * ROWS + own);
+        });
         let rank = thread::block_idx_y() as usize;
-        // SAFETY: y and the bias have a value for each row, and every rank has an expert; the rounds before were this
+        // SAFETY: y and the bias have a value for each row, and every rank has an expert; a row's rounds before were this
         // thread's. What all rows share is read anew: it would hold registers meanwhile.
         unsafe {
-            let y = self.y.add(rank * rank_stride(self.matrix.rows) as usize + row as usize);
+            let y = self
+                .y
+                .add(rank * rank_stride(self.matrix.rows) as usize + (row + own) as usize);
             if round > 0 {
                 sum += global::load(y.cast_const());
             }
             if (round + 1) * COLUMNS >= self.matrix.columns {
-                sum = sum * self.extra.factor(self.extra.expert(rank)) + self.extra.term(row);
+                sum = sum * self.extra.factor(self.extra.expert(rank)) + self.extra.term(row + own);
             }
             global::store(y, sum);
         }
     }
 
-    /// Multiplies a round's columns of all rows of the block, of which two steps have been sent for.
+    /// Multiplies a round's columns of all rows of the block, of which the first step has been sent for.
     #[inline(always)]
-    unsafe fn round<F: Fragments>(&self, mut pieces: Pieces<F>, x: Activations, round: u32) {
+    unsafe fn round<F: Fragments>(&self, mut parts: Rows<F>, x: Activations, round: u32) {
         let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
+        let columns = (self.matrix.columns - round * COLUMNS).saturating_sub(PIECE * warp::index());
+        let blocks = columns.min(PIECE) / F::BLOCK;
         let mut number = 0;
         while row < self.matrix.rows {
-            Pieces::<F>::wait();
-            let rows = [0, 8].map(|more| pieces.row(warp::lane() / 4 + more, number));
-            self.leave(two_rows::<F>(rows, x, pieces.blocks()), number);
-            warp::sync();
-            // SAFETY: all lanes have read what lay there.
-            unsafe { pieces.fetch(row + 2 * stride, stride, number) };
-            (row, number) = (row + stride, number + 1);
-            if number % STEPS == 0 || row >= self.matrix.rows {
-                thread::sync_threads();
-                let steps = (number - 1) % STEPS + 1;
-                // SAFETY: the launch's contract.
-                unsafe { self.store(steps, number - steps, row - steps * stride, round) };
+            Rows::<F>::wait();
+            if row + stride < self.matrix.rows {
+                // SAFETY: all have read what lay there, two steps ago.
+                unsafe { parts.fetch(row + stride, stride, number + 1) };
             }
+            if number > 0 {
+                // SAFETY: the launch's contract.
+                unsafe { self.store(number - 1, row - stride, round) };
+            }
+            let rows = [0, 8].map(|more| parts.row(warp::lane() / 4 + more, number));
+            let rows = rows.map(|row| row.at(PIECE / F::BLOCK * F::BYTES * warp::index()));
+            self.leave(two_rows::<F>(rows, x, blocks), number);
+            (row, number) = (row + stride, number + 1);
         }
+        thread::sync_threads();
+        // SAFETY: as above; a block of threads has rows.
+        unsafe { self.store(number - 1, row - stride, round) };
     }
 }
 
@@ -295,17 +278,13 @@ pub(super) unsafe fn multiply<F: Fragments>(
     let mut round = 0;
     while round * COLUMNS < columns {
         let (row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
-        let mut pieces = Pieces::<F>::new(results.matrix, offset, round, row);
-        // SAFETY: all lanes have read what lay there.
-        unsafe {
-            pieces.fetch(row, stride, 0);
-            pieces.fetch(row + stride, stride, 1);
-        }
+        let mut parts = Rows::<F>::new(results.matrix, offset, round, row);
+        // SAFETY: all have read what lay there: they met behind the last step.
+        unsafe { parts.fetch(row, stride, 0) };
         if round == 0 {
             pdl::launch_dependents();
             pdl::wait();
         }
-        // All have used the round's activations before: they met where their last sums were added.
         // SAFETY: x has a float for each column; the launch before this one has written it.
         unsafe {
             activations.fill::<F>(
@@ -313,9 +292,8 @@ pub(super) unsafe fn multiply<F: Fragments>(
                 round_columns(columns - round * COLUMNS),
             )
         };
-        thread::sync_threads();
         // SAFETY: the launch's contract.
-        unsafe { results.round(pieces, activations, round) };
+        unsafe { results.round(parts, activations, round) };
         round += 1;
     }
 }
