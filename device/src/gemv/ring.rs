@@ -49,7 +49,7 @@ pub(super) struct Matrix {
 }
 
 /// The rows' parts in one round: what a thread must know to bring its own.
-pub(super) struct Parts<F> {
+pub(super) struct Rows<F> {
     matrix: Matrix,
     memory: Shared<u8>,
     pitch: u32,
@@ -63,7 +63,7 @@ pub(super) struct Parts<F> {
     format: PhantomData<F>,
 }
 
-impl<F: Format> Parts<F> {
+impl<F: Format> Rows<F> {
     /// Times [`WIDTH`] bytes of the longest part, wherever it begins.
     const TIMES: u32 = (COLUMNS / F::BLOCK * F::BYTES + 15).div_ceil(WIDTH);
 

@@ -7,7 +7,7 @@
 //! several rounds, whose sums meet in y.
 
 use super::digits::{Activations, float_of};
-use super::ring::{self, COLUMNS, Matrix, PIECE, Parts as Rows, ROWS, WARPS, round_columns};
+use super::ring::{self, COLUMNS, Matrix, PIECE, ROWS, Rows, WARPS, round_columns};
 use super::{Extra, rank_stride};
 use crate::format::cursor::Cursor;
 use crate::format::fragment::{self, Fragments, Term};
@@ -216,7 +216,7 @@ impl Results {
 
     /// Multiplies a round's columns of all rows of the block, of which the first step has been sent for.
     #[inline(always)]
-    unsafe fn round<F: Fragments>(&self, mut parts: Rows<F>, x: Activations, round: u32) {
+    unsafe fn round<F: Fragments>(&self, mut ring: Rows<F>, x: Activations, round: u32) {
         let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
         let columns = (self.matrix.columns - round * COLUMNS).saturating_sub(PIECE * warp::index());
         let blocks = columns.min(PIECE) / F::BLOCK;
@@ -225,13 +225,13 @@ impl Results {
             Rows::<F>::wait();
             if row + stride < self.matrix.rows {
                 // SAFETY: all have read what lay there, two steps ago.
-                unsafe { parts.fetch(row + stride, stride, number + 1) };
+                unsafe { ring.fetch(row + stride, stride, number + 1) };
             }
             if number > 0 {
                 // SAFETY: the launch's contract.
                 unsafe { self.store(number - 1, row - stride, round) };
             }
-            let rows = [0, 8].map(|more| parts.row(warp::lane() / 4 + more, number));
+            let rows = [0, 8].map(|more| ring.row(warp::lane() / 4 + more, number));
             let rows = rows.map(|row| row.at(PIECE / F::BLOCK * F::BYTES * warp::index()));
             self.leave(two_rows::<F>(rows, x, blocks), number);
             (row, number) = (row + stride, number + 1);
@@ -278,9 +278,9 @@ pub(super) unsafe fn multiply<F: Fragments>(
     let mut round = 0;
     while round * COLUMNS < columns {
         let (row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
-        let mut parts = Rows::<F>::new(results.matrix, offset, round, row);
+        let mut ring = Rows::<F>::new(results.matrix, offset, round, row);
         // SAFETY: all have read what lay there: they met behind the last step.
-        unsafe { parts.fetch(row, stride, 0) };
+        unsafe { ring.fetch(row, stride, 0) };
         if round == 0 {
             pdl::launch_dependents();
             pdl::wait();
@@ -293,7 +293,7 @@ pub(super) unsafe fn multiply<F: Fragments>(
             )
         };
         // SAFETY: the launch's contract.
-        unsafe { results.round(parts, activations, round) };
+        unsafe { results.round(ring, activations, round) };
         round += 1;
     }
 }
