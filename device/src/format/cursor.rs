@@ -15,15 +15,6 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// A place in the row as the row's start.
-    #[inline(always)]
-    pub fn at(self, bytes: u32) -> Self {
-        Self {
-            start: self.start + bytes,
-            ..self
-        }
-    }
-
     /// `bytes` further.
     #[inline(always)]
     pub fn past(self, bytes: u32) -> Self {

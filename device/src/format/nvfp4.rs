@@ -5,7 +5,7 @@ use super::cursor::Cursor;
 use super::fragment::Fragments;
 use super::{Format, map, table, u32_at};
 use crate::num::half;
-use crate::tile::nvfp4::{SCALE, numbers};
+use crate::tile::nvfp4::SCALE;
 use cuda_std::prelude::*;
 use sparkinfer_gguf::blocks::ue4m3_half;
 
@@ -27,6 +27,15 @@ impl Format for Nvfp4 {
             map(table::look_up(table::FP4, [four(0), four(4)]), |t| d * t)
         }
     }
+}
+
+/// The seven bits of each byte but 0x7f, which is no number and counts as 0.
+#[inline(always)]
+fn numbers(scales: u32) -> u32 {
+    let bits = scales & 0x7f7f_7f7f;
+    // One more sets the top bit of 0x7f alone; `prmt` makes a byte of it.
+    let next = bits + 0x0101_0101;
+    bits & !dot::permute_bytes(next, next, 0xba98)
 }
 
 /// What a lane needs of a block.
@@ -73,5 +82,19 @@ impl Fragments for Nvfp4 {
     fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
         let bits = part.scales >> (16 * STEP) & 127;
         [half(bits << 7), 0.0]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bytes_but_one_are_numbers() {
+        for byte in 0..=255 {
+            let number = if byte & 127 == 127 { 0 } else { byte & 127 };
+            assert_eq!(numbers(byte * 0x0101_0101), number * 0x0101_0101, "{byte}");
+        }
+        assert_eq!(numbers(0x7f01_fe7f), 0x0001_7e00);
     }
 }

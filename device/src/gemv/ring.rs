@@ -8,6 +8,7 @@ use crate::format::Format;
 use crate::format::cursor::Cursor;
 use core::marker::PhantomData;
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// Rows that a block of threads takes at a time: those of a product of tensor cores.
 pub(super) const ROWS: u32 = 16;
@@ -136,14 +137,20 @@ impl<F: Format> Rows<F> {
         }
     }
 
-    /// A row's part in step number `number`.
+    /// Where byte `bytes` of a row's part lies in every stage: sixteen rows are a multiple of sixteen bytes, so that each
+    /// step's rows begin at the same places in sixteen. It is kept, not made anew in each step.
     #[inline(always)]
-    pub fn row(&self, row: u32, number: u32) -> Cursor {
-        // Rows of a step begin at the same place in sixteen bytes in each, because sixteen rows do.
+    pub fn start(&self, row: u32, bytes: u32) -> u32 {
         let skew = self.skew.wrapping_add(row * F::row_bytes(self.matrix.columns) as u32) & 15;
+        rolled(row * self.pitch + skew + bytes)
+    }
+
+    /// What lies at such a place in step number `number`.
+    #[inline(always)]
+    pub fn cursor(&self, start: u32, number: u32) -> Cursor {
         Cursor {
             memory: self.memory,
-            start: (number % STAGES * ROWS + row) * self.pitch + skew,
+            start: number % STAGES * ROWS * self.pitch + start,
             bytes: 0,
         }
     }

@@ -220,6 +220,8 @@ impl Results {
         let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
         let columns = (self.matrix.columns - round * COLUMNS).saturating_sub(PIECE * warp::index());
         let blocks = columns.min(PIECE) / F::BLOCK;
+        let before = PIECE / F::BLOCK * F::BYTES * warp::index();
+        let starts = [0, 8].map(|more| ring.start(warp::lane() / 4 + more, before));
         let mut number = 0;
         while row < self.matrix.rows {
             Rows::<F>::wait();
@@ -231,8 +233,7 @@ impl Results {
                 // SAFETY: the launch's contract.
                 unsafe { self.store(number - 1, row - stride, round) };
             }
-            let rows = [0, 8].map(|more| ring.row(warp::lane() / 4 + more, number));
-            let rows = rows.map(|row| row.at(PIECE / F::BLOCK * F::BYTES * warp::index()));
+            let rows = starts.map(|start| ring.cursor(start, number));
             self.leave(two_rows::<F>(rows, x, blocks), number);
             (row, number) = (row + stride, number + 1);
         }
