@@ -72,7 +72,7 @@ pub struct StepBuffers {
     pub partial: DevicePtr<f32>,
     /// A zeroed counter for each query head.
     pub counters: DevicePtr<u32>,
-    /// The router's sums, one for each expert.
+    /// The router's sums, [`Routing::words`] of them.
     pub router_sums: DevicePtr<u64>,
     /// The chosen experts, [`MAX_USED`](super::choices::MAX_USED) words.
     pub choices: DevicePtr<u64>,

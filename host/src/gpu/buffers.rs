@@ -6,6 +6,7 @@ use sparkinfer_device::decode::head::Best;
 use sparkinfer_device::decode::kv::KvFormat;
 use sparkinfer_device::decode::plan::{LayerCache, StepBuffers};
 use sparkinfer_device::decode::residual::Residual;
+use sparkinfer_device::decode::router::Routing;
 
 use super::backend::{Backend, HostVisible, Memory, Result};
 use super::pages::PAGE_TOKENS;
@@ -75,7 +76,7 @@ impl BufferSizes {
             self.hidden,
             self.qkv,
             self.attended,
-            2 * self.experts,
+            2 * Routing::words(self.experts),
             self.inner,
             self.vocab.next_multiple_of(16),
             2 * self.candidates,

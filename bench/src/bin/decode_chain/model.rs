@@ -10,7 +10,9 @@ use sparkinfer_device::decode::head::{Best, HeadShape};
 use sparkinfer_device::decode::kv::{self, KvFormat};
 use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, StepBuffers};
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
-use sparkinfer_device::decode::{StepState, choices::MAX_USED, residual::Residual, rope::Pairing, rows::Matrix};
+use sparkinfer_device::decode::{
+    StepState, choices::MAX_USED, residual::Residual, rope::Pairing, router::Routing, rows::Matrix,
+};
 use sparkinfer_device::embed::{self, Table};
 use sparkinfer_device::rope;
 use sparkinfer_device::testing::{floats, q4_k_rows, radians, tiled::Tiled};
@@ -208,7 +210,7 @@ impl Model {
                 zeros(COLUMNS)?,
                 zeros(COLUMNS / 16)?,
             ],
-            router_sums: Buffer::zeroed(stream, EXPERTS as usize)?,
+            router_sums: Buffer::zeroed(stream, Routing::words(EXPERTS as usize))?,
             counters: Buffer::zeroed(stream, HEADS as usize)?,
             choices: Buffer::zeroed(stream, MAX_USED as usize)?,
             best: Buffer::zeroed(stream, 32 * sms as usize)?,

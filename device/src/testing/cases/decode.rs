@@ -7,7 +7,7 @@ use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use crate::decode::head::{Best, HeadShape, head_argmax};
 use crate::decode::norm_qkv::{QkvShape, norm_qkv};
 use crate::decode::residual::{Residual, enter};
-use crate::decode::router::{self, Router, Routing};
+use crate::decode::router::{Router, Routing};
 use crate::decode::rows::TileKind;
 use crate::decode::state::{NO_TOKEN, StepState, ring_token};
 use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual};
@@ -132,7 +132,7 @@ fn routing(machine: &mut dyn Machine, experts: u32) -> Result<Routing, String> {
         return Ok(Routing::NONE);
     }
     Ok(Routing {
-        sums: machine.output(experts as usize)?,
+        sums: machine.output(Routing::words(experts as usize))?,
         choices: Choices::new(machine.output(MAX_USED as usize)?),
         experts,
         reserved: 0,
@@ -144,7 +144,7 @@ fn cleared(machine: &mut dyn Machine, routing: Routing) -> Result<(), String> {
     if routing.experts == 0 {
         return Ok(());
     }
-    let sums = machine.download(routing.sums, routing.experts as usize)?;
+    let sums = machine.download(routing.sums, Routing::words(routing.experts as usize))?;
     let words = machine.download(routing.choices.words(), MAX_USED as usize)?;
     match sums.iter().chain(&words).all(|word| *word == 0) {
         true => Ok(()),
@@ -177,7 +177,7 @@ fn project_of(
     let router = Router {
         weights: machine.upload(&weights)?,
         routing: Routing {
-            sums: machine.upload(&vec![router::word(1.0); experts])?,
+            sums: machine.upload(&Routing::words_of(&vec![1.0; experts]))?,
             ..routing(machine, experts as u32)?
         },
     };
@@ -204,8 +204,10 @@ fn added(machine: &mut dyn Machine, s: Residual, router: Router, weights: &[f32]
             .sum::<f64>()
     };
     let want: Vec<f64> = weights.chunks(gained.len()).map(|row| 1.0 + product(row)).collect();
-    let sums = machine.download(router.routing.sums, experts)?;
-    let got: Vec<f32> = sums.iter().map(|sum| router::value(*sum)).collect();
+    let sums = machine.download(router.routing.sums, Routing::words(experts))?;
+    let got: Vec<f32> = (0..experts as u32)
+        .map(|e| Routing::sum(&sums, experts as u32, e))
+        .collect();
     let allowed = 1e-6 * (rms(&want) + 1.0);
     within("router's sums", &got, &want, |_| allowed).map(|_| ())
 }
@@ -317,9 +319,9 @@ fn gateup_of(machine: &mut dyn Machine, seed: u64, kind: TileKind, experts: &Exp
     let words = machine.upload(&[0u64; MAX_USED as usize])?;
     // The sums come before the norm.
     let norm = (rms(&wide(&x)).powi(2) + 1e-6).sqrt() as f32;
-    let sums: Vec<u64> = experts.logits.iter().map(|logit| router::word(logit * norm)).collect();
+    let sums: Vec<f32> = experts.logits.iter().map(|logit| logit * norm).collect();
     let routing = Routing {
-        sums: machine.upload(&sums)?,
+        sums: machine.upload(&Routing::words_of(&sums))?,
         choices: Choices::new(words),
         experts: count,
         reserved: 0,

@@ -8,6 +8,7 @@ use crate::decode::kv::{Cell, KvFormat, PAGE_TOKENS, Pool};
 use crate::decode::plan::{Ending, LayerCache, LayerShape, LayerWeights, StepBuffers, beginning, ending, layer};
 use crate::decode::residual::Residual;
 use crate::decode::rope::Pairing;
+use crate::decode::router::Routing;
 use crate::decode::rows::TileKind::{Q4K, Q6K};
 use crate::decode::state::{StepState, ring_token};
 use crate::rope;
@@ -233,7 +234,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         attention: machine.output(s.heads as usize * HEAD_DIM)?,
         partial: machine.output(plan.workspace_floats())?,
         counters: machine.upload(&vec![0u32; s.heads as usize])?,
-        router_sums: machine.output(s.experts as usize)?,
+        router_sums: machine.output(Routing::words(s.experts as usize))?,
         choices: machine.output(MAX_USED as usize)?,
         h: machine.output(s.used as usize * s.ff)?,
         table: machine.upload(&table)?,
