@@ -76,7 +76,8 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
             (stream.squares(shape.columns, at.lane), bias)
         };
         let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
-        let (squares, bias) = with_tile!(matrix.kind, T => sixteen_rows::<T, _>(at, tiles, group, x, meeting, early));
+        let (squares, bias) =
+            with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, x, meeting, early));
         let scale = if at.warp == 0 {
             squares.inverse_rms(shape.columns, shape.eps)
         } else {

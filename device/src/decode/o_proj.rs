@@ -14,7 +14,7 @@ use super::{
     meeting::Meeting,
     residual::Residual,
     router::Router,
-    rows::{Matrix, Place, sixteen_rows, with_tile},
+    rows::{Matrix, Place, end_of_room, sixteen_rows, with_tile},
 };
 use cuda_std::prelude::*;
 
@@ -40,10 +40,12 @@ pub unsafe fn decode_project(
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
         let row = (16 * group + (at.lane & 15)) as usize;
-        // Every warp finishes the rows where there is a router: it has weights for each.
-        let finishes = at.warp == 0 || router.routing.experts > 0;
+        // A warp that adds to the router's sums finishes the rows for itself.
+        let finishes = at.warp == 0 || router.takes(at.warp);
         let gain = if finishes { global::load(gain.add(row)) } else { 0.0 };
-        let weights = router.early();
+        let experts = router.routing.experts;
+        let room = shared::dynamic(end_of_room(at.warps, at.blocks, matrix.kind), Router::bytes(experts));
+        router.send(room);
         let early = || {
             if finishes {
                 global::load(stream.x.as_ptr().add(row))
@@ -52,14 +54,15 @@ pub unsafe fn decode_project(
             }
         };
         let tiles = matrix.tiles.as_ptr();
-        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, _>(at, tiles, group, a, meeting, early));
+        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, a, meeting, early));
+        router.arrived();
         thread::sync_threads();
         if finishes {
             let x = x + meeting.total(at.lane, at.warps);
-            router.add_share(x * gain, weights, at.lane);
             if at.warp == 0 {
                 stream.store(group, at.lane, x, gain);
             }
+            router.add_share(x * gain, room, at.lane);
         }
     }
 }
@@ -80,7 +83,7 @@ pub fn o_proj_residual(
     let columns = crate::shape::multiple("decode_project", columns as usize, 256)?;
     let warps = super::rows::warps_for(columns, 16);
     let config = cuda_std::launch::LaunchConfig::new(matrix.groups, 32 * warps)
-        .shared(super::rows::shared_bytes(warps, columns / 256, [matrix.kind]))
+        .shared(end_of_room(warps, columns / 256, matrix.kind) + Router::bytes(router.routing.experts))
         .pdl(true);
     Ok(decode_project::prepare(
         config, a, stream, gain, matrix, router, columns,

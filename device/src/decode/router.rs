@@ -161,57 +161,73 @@ impl Router {
         routing: Routing::NONE,
     };
 
-    /// Four of the block's 16 columns of an expert: item `4 · expert + quarter`; zero past the end.
-    ///
-    /// # Safety
-    /// The router has a column for each of the launch's rows.
-    #[inline(always)]
-    unsafe fn item(self, item: u32) -> F32x4 {
-        if item >= 4 * self.routing.experts {
-            return F32x4([0.0; 4]);
-        }
-        let length = 16 * thread::grid_dim_x() as usize;
-        let at = (item / 4) as usize * length + (16 * thread::block_idx_x() + 4 * (item & 3)) as usize;
-        // SAFETY: the caller's; the expert exists.
-        unsafe { global::load_once(self.weights.as_ptr().wrapping_add(at).cast()) }
+    /// Shared memory for a block's share of the router: 16 columns of each expert, rows 16 bytes longer against bank
+    /// conflicts.
+    pub(super) const fn bytes(experts: u32) -> u32 {
+        experts * Self::ROW
     }
 
-    /// Sends for the thread's first item, before the wait.
-    ///
-    /// # Safety
-    /// As [`add_share`](Self::add_share).
-    #[inline(always)]
-    pub(super) unsafe fn early(self) -> F32x4 {
-        // SAFETY: the caller's.
-        unsafe { self.item(thread::thread_idx_x()) }
-    }
+    const ROW: u32 = 16 * 4 + 16;
 
-    /// Adds the block's share of every sum: lane `l` brings column `l % 16` of the block's `x ∘ g`, `early` is what the
-    /// thread sent for. All threads of the block call this together.
+    /// Sends for the block's 16 columns, before the wait. All threads of the block call this together, and
+    /// [`arrived`](Self::arrived) before they meet.
     ///
     /// # Safety
-    /// The router has a column for each of the launch's rows, the routing a sum for each expert.
+    /// The router has a column for each of the launch's rows, `room` has [`bytes`](Self::bytes).
     #[inline(always)]
-    pub(super) unsafe fn add_share(self, gained: f32, early: F32x4, lane: u32) {
-        let copy = thread::block_idx_x() % COPIES as u32;
-        let (mut item, mut weights) = (thread::thread_idx_x(), early);
-        while item - lane < 4 * self.routing.experts {
-            let mut share = 0.0;
-            unroll!(for K in 0..4 {
-                share = float::fma(weights.0[K], warp::shuffle(gained, 4 * (lane & 3) + K as u32), share);
-            });
-            share += warp::shuffle_xor(share, 1);
-            share += warp::shuffle_xor(share, 2);
-            let expert = item / 4;
-            // SAFETY: the caller's.
+    pub(super) unsafe fn send(self, room: Shared<u8>) {
+        let (length, first) = (16 * thread::grid_dim_x() as usize, 16 * thread::block_idx_x());
+        let mut item = thread::thread_idx_x();
+        while item < 4 * self.routing.experts {
+            let (expert, quarter) = (item / 4, item & 3);
+            let from = expert as usize * length + (first + 4 * quarter) as usize;
+            // SAFETY: the caller's; the expert exists.
             unsafe {
-                if lane & 3 == 0 && expert < self.routing.experts {
-                    let at = Routing::place(self.routing.experts, copy, expert);
-                    atomic::gpu::reduce_add(self.routing.sums.as_mut_ptr().add(at), word(share));
-                }
-                item = rolled(item + thread::block_dim_x());
-                weights = self.item(item);
+                let to = room.address_of(expert * Self::ROW + 16 * quarter);
+                copy::async_16(to, self.weights.as_ptr().wrapping_add(from).cast());
             }
+            item = rolled(item + thread::block_dim_x());
+        }
+        copy::commit();
+    }
+
+    /// Waits for what the thread sent for.
+    #[inline(always)]
+    pub(super) fn arrived(self) {
+        copy::wait::<0>();
+    }
+
+    /// Whether a warp has experts to add to.
+    #[inline(always)]
+    pub(super) fn takes(self, warp: u32) -> bool {
+        32 * warp < self.routing.experts
+    }
+
+    /// Adds the block's share of every sum, an expert a thread: lane `l` brings column `l % 16` of the block's `x ∘ g`. All
+    /// lanes of each warp that [`takes`](Self::takes) call this together, behind the barrier.
+    ///
+    /// # Safety
+    /// As [`send`](Self::send); the routing has a sum for each expert.
+    #[inline(always)]
+    pub(super) unsafe fn add_share(self, gained: f32, room: Shared<u8>, lane: u32) {
+        let copy = thread::block_idx_x() % COPIES as u32;
+        let mut expert = thread::thread_idx_x();
+        while expert - lane < self.routing.experts {
+            let row = expert.min(self.routing.experts - 1) * Self::ROW;
+            let mut share = [0.0; 4];
+            unroll!(for Q in 0..4 {
+                let F32x4(weights) = room.slice(row + 16 * Q as u32, 16).cast::<F32x4>().load(0);
+                unroll!(for K in 0..4 {
+                    share[Q] = float::fma(weights[K], warp::shuffle(gained, 4 * Q as u32 + K as u32), share[Q]);
+                });
+            });
+            let share = (share[0] + share[1]) + (share[2] + share[3]);
+            if expert < self.routing.experts {
+                let at = Routing::place(self.routing.experts, copy, expert);
+                // SAFETY: the caller's.
+                unsafe { atomic::gpu::reduce_add(self.routing.sums.as_mut_ptr().add(at), word(share)) }
+            }
+            expert = rolled(expert + thread::block_dim_x());
         }
     }
 }

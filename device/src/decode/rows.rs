@@ -124,10 +124,13 @@ pub(super) fn activation<T: Tile>(x: &Columns, lane: u32) -> Activation {
 /// Row group `group` of a matrix times `x`, after the wait; leaves the warps' parts in `meeting`. Returns what `early`
 /// loads: called behind the wait, so that it is there when the warps have met.
 ///
+/// With `EARLY`, a warp whose weights are there before the wait takes its first tile to registers then, off the way from x
+/// to the result; that pays where blocks have long to wait and registers to spare.
+///
 /// # Safety
 /// The matrix has the row group; `x` has `256 · blocks` floats. All threads of the block call this together.
 #[inline(always)]
-pub(super) unsafe fn sixteen_rows<T: Tile, E>(
+pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
     at: Place,
     tiles: *const u8,
     group: u32,
@@ -145,6 +148,12 @@ pub(super) unsafe fn sixteen_rows<T: Tile, E>(
         stage.copy(1, bytes, |_| tiles.add(group as usize * bytes as usize));
         thread::sync_threads();
         pdl::launch_dependents();
+        let mut loaded = EARLY && stage.arrived();
+        let mut tile: T = if loaded {
+            stage.tile(at.warp, at.lane)
+        } else {
+            T::zero()
+        };
         pdl::wait();
         let mut columns = at.columns(x, at.warp);
         let early = early();
@@ -152,8 +161,11 @@ pub(super) unsafe fn sixteen_rows<T: Tile, E>(
         let mut block = at.warp;
         loop {
             let activation = activation::<T>(&columns, at.lane);
-            stage.wait();
-            let tile: T = stage.tile(block, at.lane);
+            if !loaded {
+                stage.wait();
+                tile = stage.tile(block, at.lane);
+            }
+            loaded = false;
             let part = tile.multiply(tile.scales(at.lane), &activation, at.lane);
             rows = [rows[0] + part[0], rows[1] + part[1]];
             block = rolled(block + at.warps);
@@ -176,7 +188,14 @@ const fn stage_at(warps: u32) -> u32 {
 /// Shared memory of a block of `warps` warps that calls [`sixteen_rows`] for tiles of one of `kinds`, `blocks` of them.
 #[cfg(not(target_arch = "nvptx64"))]
 pub(super) fn shared_bytes(warps: u32, blocks: u32, kinds: impl IntoIterator<Item = u32>) -> u32 {
-    stage_at(warps) + Stage::HEAD + blocks * largest_tile(kinds)
+    let bytes = kinds.into_iter().map(|kind| end_of_room(warps, blocks, kind));
+    bytes.max().unwrap_or(0)
+}
+
+/// Where the shared memory of [`sixteen_rows`] ends for tiles of type `kind`, a multiple of 16.
+#[inline(always)]
+pub(super) const fn end_of_room(warps: u32, blocks: u32, kind: u32) -> u32 {
+    stage_at(warps) + Stage::HEAD + blocks * TileKind::of(kind).tile_bytes() as u32
 }
 
 /// Bytes of the largest tile of `kinds`.

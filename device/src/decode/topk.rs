@@ -51,10 +51,86 @@ pub(crate) fn chosen<const WEIGH: bool>(
     lane: u32,
 ) -> Chosen {
     if experts <= 128 {
-        pick::<1, WEIGH>([keys(lane)], rank, used)
+        find::<1, WEIGH>([keys(lane)], rank, used)
     } else {
-        pick::<2, WEIGH>([keys(2 * lane), keys(2 * lane + 1)], rank, used)
+        find::<2, WEIGH>([keys(2 * lane), keys(2 * lane + 1)], rank, used)
     }
+}
+
+/// The short way where no two of the first keys are equal, else the long one.
+#[inline(always)]
+fn find<const N: usize, const WEIGH: bool>(keys: [[u32; 4]; N], rank: u32, used: u32) -> Chosen {
+    if !WEIGH && let Some(expert) = distinct(&keys, rank) {
+        return Chosen { expert, weight: 0.0 };
+    }
+    pick::<N, WEIGH>(keys, rank, used)
+}
+
+/// The expert of rank `rank` if the keys up to it are all different: each lane brings its own in order, and a round takes the
+/// first of one lane.
+#[inline(always)]
+fn distinct<const N: usize>(keys: &[[u32; 4]; N], rank: u32) -> Option<u32> {
+    let mut row = sorted(keys);
+    let (mut key, mut equal, mut round) = (0, false, 0);
+    while round <= rank {
+        key = warp::redux_max(warp::FULL, row[0]);
+        let mine = row[0] == key;
+        unroll!(for I in 0..8 {
+            if I < 4 * N && mine {
+                row[I] = if I + 1 < 4 * N { row[(I + 1) % 8] } else { 0 };
+            }
+        });
+        let takers = warp::ballot(mine);
+        equal |= takers & (takers - 1) != 0 || warp::ballot(row[0] == key) != 0;
+        round = rolled(round + 1);
+    }
+    if equal {
+        return None;
+    }
+    let slot = slot_of(keys, key);
+    let owner = warp::ballot(slot < 4 * N as u32).trailing_zeros();
+    Some(4 * N as u32 * owner + warp::shuffle(slot, owner))
+}
+
+/// A lane's keys, the largest first.
+#[inline(always)]
+fn sorted<const N: usize>(keys: &[[u32; 4]; N]) -> [u32; 8] {
+    let mut row = [0; 8];
+    unroll!(for I in 0..8 {
+        if I < 4 * N {
+            row[I] = keys[I / 4 % N][I % 4];
+        }
+    });
+    // Batcher's network of eight; where there are four the other half stays zero.
+    const PAIRS: [(usize, usize); 19] = [
+        (0, 1),
+        (2, 3),
+        (0, 2),
+        (1, 3),
+        (1, 2),
+        (4, 5),
+        (6, 7),
+        (4, 6),
+        (5, 7),
+        (5, 6),
+        (0, 4),
+        (1, 5),
+        (2, 6),
+        (3, 7),
+        (2, 4),
+        (3, 5),
+        (1, 2),
+        (3, 4),
+        (5, 6),
+    ];
+    unroll!(for I in 0..19 {
+        const PAIR: (usize, usize) = PAIRS[I % 19];
+        if PAIR.1 < 4 * N && (N > 1 || I < 5) {
+            let (a, b) = (row[PAIR.0], row[PAIR.1]);
+            (row[PAIR.0], row[PAIR.1]) = (a.max(b), a.min(b));
+        }
+    });
+    row
 }
 
 /// The keys of experts `4i … 4i + 3` among `experts`, by their logits.

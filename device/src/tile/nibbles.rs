@@ -31,17 +31,12 @@ impl Nibbles {
         }
     }
 
-    /// The A operand of sub-block `SUB`: unsigned bytes. Without a fifth bit those of odd sub-blocks are 16 times their
-    /// nibbles, which saves shifting them down: [`sums`](Self::sums) shifts the few results instead.
+    /// The A operand of sub-block `SUB`, fifth bits and all: unsigned bytes.
     #[inline(always)]
-    fn operand<const FIVE: bool, const SUB: u32>(&self) -> [u32; 4] {
+    fn operand<const SUB: u32>(&self) -> [u32; 4] {
         let four = |k: usize| {
             let word = self.quants[SUB as usize / 2][k];
-            if FIVE {
-                (word >> (4 * (SUB & 1))) & 0x0f0f_0f0f | ((self.fifth[k] >> SUB) & 0x0101_0101) << 4
-            } else {
-                word & (0x0f0f_0f0f << (4 * (SUB & 1)))
-            }
+            (word >> (4 * (SUB & 1))) & 0x0f0f_0f0f | ((self.fifth[k] >> SUB) & 0x0101_0101) << 4
         };
         [four(0), four(1), four(2), four(3)]
     }
@@ -50,20 +45,43 @@ impl Nibbles {
     #[inline(always)]
     pub fn sums<const FIVE: bool>(&self, x: &Activation, lane: u32) -> [[i32; 2]; 2] {
         let (first, second) = ([x.words[0], x.words[1]], [x.words[2], x.words[3]]);
-        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 0>(), only(lane, 0, first), [0; 4]);
-        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 1>(), only(lane, 1, first), c);
-        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 2>(), only(lane, 2, first), c);
-        let c = mma::m16n8k32_u8_s8(self.operand::<FIVE, 3>(), only(lane, 3, first), c);
-        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 4>(), only(lane, 0, second), [0; 4]);
-        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 5>(), only(lane, 1, second), e);
-        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 6>(), only(lane, 2, second), e);
-        let e = mma::m16n8k32_u8_s8(self.operand::<FIVE, 7>(), only(lane, 3, second), e);
-        let (c, e) = (wide(c), wide(e));
         if FIVE {
-            return [c, e];
+            return self.sums_of_five(first, second, lane);
         }
-        // The lane's sub-blocks t and t + 4 are both even or both odd.
-        let shift = 4 * (lane & 1);
-        [[c[0] >> shift, c[1] >> shift], [e[0] >> shift, e[1] >> shift]]
+        [
+            self.sums_of_four::<0>(first, lane),
+            self.sums_of_four::<2>(second, lane),
+        ]
+    }
+
+    /// Of two vectors from `FIRST` on, whose bytes hold the nibbles of two sub-blocks each: the bytes as they are times the
+    /// activations of the low one, and the bytes without their low nibbles times those of both. What the high nibbles added
+    /// to the first is in the second, so that nothing but them must be masked, and the high one's sum is 16 times too large.
+    #[inline(always)]
+    fn sums_of_four<const FIRST: usize>(&self, x: [u32; 2], lane: u32) -> [i32; 2] {
+        let high = |j: usize| self.quants[j].map(|word| word & 0xf0f0_f0f0);
+        let half = |upper: bool| if (lane >= 16) == upper { x } else { [0, 0] };
+        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST], only(lane, 0, x), [0; 4]);
+        let highs = mma::m16n8k32_u8_s8(high(FIRST), half(false), [0; 4]);
+        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST + 1], only(lane, 2, x), bytes);
+        let highs = mma::m16n8k32_u8_s8(high(FIRST + 1), half(true), highs);
+        // The lane's sub-block t is low if t is even; if it is odd its bytes have met zeros.
+        let odd = lane & 1;
+        let sign = 2 * odd as i32 - 1;
+        let sums = wide([0, 1, 2, 3].map(|i: usize| highs[i] * sign + bytes[i]));
+        sums.map(|sum| sum >> (4 * odd))
+    }
+
+    #[inline(always)]
+    fn sums_of_five(&self, first: [u32; 2], second: [u32; 2], lane: u32) -> [[i32; 2]; 2] {
+        let c = mma::m16n8k32_u8_s8(self.operand::<0>(), only(lane, 0, first), [0; 4]);
+        let c = mma::m16n8k32_u8_s8(self.operand::<1>(), only(lane, 1, first), c);
+        let c = mma::m16n8k32_u8_s8(self.operand::<2>(), only(lane, 2, first), c);
+        let c = mma::m16n8k32_u8_s8(self.operand::<3>(), only(lane, 3, first), c);
+        let e = mma::m16n8k32_u8_s8(self.operand::<4>(), only(lane, 0, second), [0; 4]);
+        let e = mma::m16n8k32_u8_s8(self.operand::<5>(), only(lane, 1, second), e);
+        let e = mma::m16n8k32_u8_s8(self.operand::<6>(), only(lane, 2, second), e);
+        let e = mma::m16n8k32_u8_s8(self.operand::<7>(), only(lane, 3, second), e);
+        [wide(c), wide(e)]
     }
 }

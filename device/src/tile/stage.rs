@@ -68,6 +68,13 @@ impl Stage {
         }
     }
 
+    /// Whether all has come, as far as a thread can see without waiting; never where there are no bulk copies. Behind a
+    /// barrier that is behind [`expect`](Self::expect).
+    #[inline(always)]
+    pub fn arrived(self) -> bool {
+        HAS_BULK_COPY && self.arrived.test(0)
+    }
+
     /// The lane's share of tile `number`; behind [`wait`](Self::wait).
     #[inline(always)]
     pub fn tile<T: Tile>(self, number: u32, lane: u32) -> T {

@@ -82,6 +82,19 @@ impl Barrier {
         } emu { crate::emu::mbarrier_test(self.0, parity) } }
     }
 
+    /// `mbarrier.test_wait.parity.shared::cta.b64`: [`Self::try_wait`] that never stays to see.
+    #[inline(always)]
+    #[must_use]
+    #[track_caller]
+    pub fn test(self, parity: u32) -> bool {
+        on! { ptx {
+            let done: u32;
+            // SAFETY: reads the barrier object.
+            unsafe { core::arch::asm!("{{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack)) };
+            done != 0
+        } emu { crate::emu::mbarrier_test(self.0, parity) } }
+    }
+
     /// Waits until the phase of this parity has ended.
     #[inline(always)]
     #[track_caller]
