@@ -373,4 +373,18 @@ mod tests {
         }
         assert!(key(f32::NAN) < key(f32::NEG_INFINITY) && key(-f32::NAN) > 0);
     }
+
+    /// A network that sorts all rows of zeros and ones sorts every row.
+    #[test]
+    fn a_lanes_keys_come_in_order() {
+        for row in 0..256u32 {
+            let bit = |i: u32| row >> i & 1;
+            let four = |first: u32| [bit(first), bit(first + 1), bit(first + 2), bit(first + 3)];
+            let ones = row.count_ones() as usize;
+            let want: Vec<u32> = (0..8).map(|i| u32::from(i < ones)).collect();
+            assert_eq!(sorted(&[four(0), four(4)]).to_vec(), want, "{row:08b}");
+            let (of_four, ones) = (sorted(&[four(0)]), (row & 15).count_ones() as usize);
+            assert!((0..8).all(|i| of_four[i] == u32::from(i < ones)), "{row:04b}");
+        }
+    }
 }
