@@ -36,6 +36,18 @@ pub fn multiple(kernel: &'static str, columns: usize, of: usize) -> Result<u32, 
     count(kernel, "columns", columns)
 }
 
+/// Whether an output's rows of `stride` floats have room for `rows` rows of a matrix from `first` on.
+///
+/// # Errors
+/// Otherwise.
+pub fn room(kernel: &'static str, rows: u32, first: u32, stride: u32) -> Result<(), ShapeError> {
+    if first + rows > stride {
+        let rule = format!("{rows} rows from {first} on in rows of {stride}");
+        return Err(ShapeError::new(kernel, rule));
+    }
+    Ok(())
+}
+
 /// `n` as a kernel takes it: at least 1, at most 2³¹ − 1.
 ///
 /// # Errors

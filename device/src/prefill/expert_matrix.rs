@@ -9,7 +9,7 @@
 //!
 //! **Launch**: [`expert_product`].
 
-use super::product::{Product, TOKENS, Tokens, each, row_group, with_tokens};
+use super::product::{Product, TOKENS, Tokens, each, row_group, token_at, with_tokens};
 use super::record::Record;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::dense::Kind;
@@ -113,14 +113,7 @@ unsafe fn rows<T: Product>(
         let mut first = global::load(starts.add(expert as usize)) + thread::block_idx_z() * TOKENS;
         while first < end {
             let count = end - first;
-            let row_of = |n: u32| {
-                let place = first + if n < count { n } else { 0 };
-                if order.is_null() {
-                    place
-                } else {
-                    global::load(order.add(place as usize))
-                }
-            };
+            let row_of = |n: u32| token_at(order, first + if n < count { n } else { 0 });
             let tokens = Tokens::new(x, Record::whole_row_bytes(shape.columns), lane, row_of);
             let at = (expert * matrix.groups + group) as usize * blocks as usize;
             let tiles = matrix.tiles.as_ptr().add(at * T::BYTES);
@@ -166,14 +159,7 @@ pub fn expert_product(
     let prepare = prepare_of(shape.matrix.check(KERNEL)?);
     let experts = crate::shape::count(KERNEL, "experts", shape.experts as usize)?;
     let groups = crate::shape::count(KERNEL, "row groups", shape.matrix.groups as usize)?;
-    if shape.first + 16 * groups > shape.stride {
-        return refuse(format!(
-            "{} rows from {} on in rows of {}",
-            16 * groups,
-            shape.first,
-            shape.stride
-        ));
-    }
+    crate::shape::room(KERNEL, 16 * groups, shape.first, shape.stride)?;
     if !shape.matrix.bias.is_null() {
         return refuse("experts with a bias; it takes none".to_owned());
     }

@@ -10,6 +10,7 @@
 
 use super::product::{Sums, Tokens, ZERO, add};
 use crate::num::half;
+use cuda_std::Word;
 use cuda_std::prelude::*;
 
 /// Columns that are multiplied together.
@@ -20,15 +21,9 @@ const HALVES: [u32; 2] = [0x5410, 0x7632];
 /// A type of floats.
 pub(super) trait FloatRows {
     /// Bytes of a float.
-    const BYTES: usize;
+    const BYTES: usize = size_of::<Self::Four>() / 4;
     /// Four of them.
-    type Four: Copy;
-
-    /// Loads four floats.
-    ///
-    /// # Safety
-    /// They are there, aligned to their size.
-    unsafe fn load(at: *const u8) -> Self::Four;
+    type Four: Word;
 
     /// Adds the product of 32 columns: `w[h][r]` are columns 16h + 4t … of row g + 8·r, `x` the activations' halves. All lanes
     /// of the warp call this together.
@@ -37,9 +32,9 @@ pub(super) trait FloatRows {
 
 /// The A operands of columns 0…15 and 16…31 from pairs of 16 bits: of rows g and g + 8 columns 0, 1 and 2, 3.
 #[inline(always)]
-fn operands(w: [[[u32; 2]; 2]; 2]) -> [[u32; 4]; 2] {
-    let pick = |[a, b]: [u32; 2], which: usize| dot::permute_bytes(a, b, HALVES[which]);
-    let of = |[g, u]: [[u32; 2]; 2]| [pick(g, 0), pick(u, 0), pick(g, 1), pick(u, 1)];
+fn operands(w: [[U32x2; 2]; 2]) -> [[u32; 4]; 2] {
+    let pick = |U32x2([a, b]): U32x2, which: usize| dot::permute_bytes(a, b, HALVES[which]);
+    let of = |[g, u]: [U32x2; 2]| [pick(g, 0), pick(u, 0), pick(g, 1), pick(u, 1)];
     [of(w[0]), of(w[1])]
 }
 
@@ -82,17 +77,10 @@ fn bf16(a: [[u32; 4]; 2], x: [u32; 4], c: [f32; 4]) -> [f32; 4] {
 pub(super) struct F16Rows;
 
 impl FloatRows for F16Rows {
-    const BYTES: usize = 2;
-    type Four = [u32; 2];
+    type Four = U32x2;
 
     #[inline(always)]
-    unsafe fn load(at: *const u8) -> [u32; 2] {
-        // SAFETY: the caller's.
-        unsafe { global::load(at.cast::<U32x2>()).0 }
-    }
-
-    #[inline(always)]
-    fn times(w: [[[u32; 2]; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
+    fn times(w: [[U32x2; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
         add(operands(w), x, c)
     }
 }
@@ -101,17 +89,10 @@ impl FloatRows for F16Rows {
 pub(super) struct Bf16Rows;
 
 impl FloatRows for Bf16Rows {
-    const BYTES: usize = 2;
-    type Four = [u32; 2];
+    type Four = U32x2;
 
     #[inline(always)]
-    unsafe fn load(at: *const u8) -> [u32; 2] {
-        // SAFETY: the caller's.
-        unsafe { global::load(at.cast::<U32x2>()).0 }
-    }
-
-    #[inline(always)]
-    fn times(w: [[[u32; 2]; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
+    fn times(w: [[U32x2; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
         let (a, [first, second]) = (operands(w), activations(x));
         bf16(a, second, bf16(a, first, c))
     }
@@ -121,21 +102,14 @@ impl FloatRows for Bf16Rows {
 pub(super) struct F32Rows;
 
 impl FloatRows for F32Rows {
-    const BYTES: usize = 4;
-    type Four = [u32; 4];
+    type Four = U32x4;
 
     #[inline(always)]
-    unsafe fn load(at: *const u8) -> [u32; 4] {
-        // SAFETY: the caller's.
-        unsafe { global::load(at.cast::<U32x4>()).0 }
-    }
-
-    #[inline(always)]
-    fn times(w: [[[u32; 4]; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
+    fn times(w: [[U32x4; 2]; 2], x: ([u32; 4], [u32; 4]), c: [f32; 4]) -> [f32; 4] {
         let mut a = [[[0; 4]; 2]; 2];
         unroll!(for H in 0..2 {
             unroll!(for R in 0..2 {
-                let [p, q, r, s] = w[H][R].map(f32::from_bits);
+                let [p, q, r, s] = w[H][R].0.map(f32::from_bits);
                 let (even, odd) = (twice(p, r), twice(q, s));
                 unroll!(for PART in 0..2 {
                     a[PART][H][R] = even[PART];
@@ -163,12 +137,8 @@ pub(super) unsafe fn float_group<F: FloatRows>(rows: *const u8, columns: u32, to
             mine.wrapping_add(8 * r * row_bytes + (STEP as usize * step as usize + 16 * h) * F::BYTES)
         };
         // SAFETY: the caller's.
-        unsafe {
-            [
-                [F::load(at(0, 0)), F::load(at(0, 1))],
-                [F::load(at(1, 0)), F::load(at(1, 1))],
-            ]
-        }
+        let four = |h, r| unsafe { global::load(at(h, r).cast::<F::Four>()) };
+        [[four(0, 0), four(0, 1)], [four(1, 0), four(1, 1)]]
     };
     let (mut sums, mut next, mut step) = (ZERO, load(0), 0);
     while step < steps {

@@ -169,14 +169,7 @@ pub fn product(
     }
     let tokens = crate::shape::count(KERNEL, "tokens", shape.tokens as usize)?;
     let groups = crate::shape::count(KERNEL, "row groups", shape.groups() as usize)?;
-    if shape.first + 16 * groups > shape.stride {
-        return refuse(format!(
-            "{} rows from {} on in rows of {}",
-            16 * groups,
-            shape.first,
-            shape.stride
-        ));
-    }
+    crate::shape::room(KERNEL, 16 * groups, shape.first, shape.stride)?;
     let grid = [groups.div_ceil(WARPS), tokens.div_ceil(TOKENS), 1];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * WARPS, 1, 1]);
     Ok(prepare(config, x, factors, out, shape))

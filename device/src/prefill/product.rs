@@ -255,6 +255,19 @@ pub(super) unsafe fn row_group<T: Product, const NT: usize>(
     sums
 }
 
+/// The token at place `place`: `order` tells, or null, the place itself.
+///
+/// # Safety
+/// The order has the place.
+#[inline(always)]
+pub(super) unsafe fn token_at(order: *const u32, place: u32) -> u32 {
+    if order.is_null() {
+        return place;
+    }
+    // SAFETY: the caller's.
+    unsafe { global::load(order.add(place as usize)) }
+}
+
 /// Calls `f(token, row, sum)` for the lane's sums of tokens below `count`; rows are 0 … 15.
 #[inline(always)]
 pub(super) fn each(sums: &Sums, count: u32, lane: u32, mut f: impl FnMut(u32, u32, f32)) {

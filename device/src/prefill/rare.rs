@@ -14,7 +14,7 @@
 //! **Launch**: [`rare_product`].
 
 use super::float_product::{Bf16Rows, F16Rows, F32Rows, FloatRows, float_group};
-use super::product::{Product, Sums, TOKENS, Tokens, each, row_group};
+use super::product::{Product, Sums, TOKENS, Tokens, each, row_group, token_at};
 use super::record::Record;
 use crate::dense::Matrix;
 use crate::tile::{Iq4NlTile, Iq4XsTile, Mxfp4Tile, Nvfp4Tile, Q2KTile, Q3KTile};
@@ -216,14 +216,7 @@ unsafe fn rows<W: Weights>(
         let bias = [lane >> 2, (lane >> 2) + 8].map(|row| matrix.bias_of(group, row));
         while first < end {
             let count = end - first;
-            let row_of = |n: u32| {
-                let place = first + if n < count { n } else { 0 };
-                if order.is_null() {
-                    place
-                } else {
-                    global::load(order.add(place as usize))
-                }
-            };
+            let row_of = |n: u32| token_at(order, first + if n < count { n } else { 0 });
             let tokens = Tokens::new(x, Record::whole_row_bytes(shape.columns), lane, row_of);
             let sums = W::times(rows, shape.columns, &tokens, lane);
             each(&sums, count, lane, |n, row, sum| {
@@ -277,14 +270,7 @@ pub fn rare_product(
             shape.matrix.kind
         ));
     };
-    if shape.first + 16 * groups > shape.stride {
-        return refuse(format!(
-            "{} rows from {} on in rows of {}",
-            16 * groups,
-            shape.first,
-            shape.stride
-        ));
-    }
+    crate::shape::room(KERNEL, 16 * groups, shape.first, shape.stride)?;
     let shares = if !starts.is_null() {
         SHARES
     } else {
