@@ -17,7 +17,6 @@
 use crate::mbarrier::RemoteBarrier;
 use crate::memory::{AsyncWord, Word};
 use crate::shared::Shared;
-use core::marker::PhantomData;
 
 #[cfg(target_arch = "nvptx64")]
 macro_rules! special_register {
@@ -125,12 +124,11 @@ pub(crate) fn map(address: u32, rank: u32) -> u32 {
     } emu { crate::emu::cluster_map(address, rank) } }
 }
 
-/// `len` values of `T` in the shared memory of a block of the cluster, made by [`Shared::in_block`].
-pub struct Remote<T> {
-    address: u32,
-    len: u32,
-    element: PhantomData<*mut T>,
-}
+/// Values of `T` in the shared memory of a block of the cluster, made by [`Shared::in_block`].
+pub struct Remote<T>(
+    /// Its addresses are the cluster's, so it is never loaded from or stored to.
+    Shared<T>,
+);
 
 impl<T> Clone for Remote<T> {
     #[inline(always)]
@@ -146,11 +144,7 @@ impl<T> Shared<T> {
     #[must_use]
     #[track_caller]
     pub fn in_block(self, rank: u32) -> Remote<T> {
-        Remote {
-            address: map(self.address(), rank),
-            len: self.len(),
-            element: PhantomData,
-        }
+        Remote(Shared::from_raw(map(self.address(), rank), self.len()))
     }
 }
 
@@ -160,26 +154,26 @@ impl<T> Remote<T> {
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(self) -> u32 {
-        self.len
+        self.0.len()
     }
 
     /// The address of value `index` in the cluster's shared memory.
     #[inline(always)]
     #[must_use]
     pub const fn address_of(self, index: u32) -> u32 {
-        self.address + index * size_of::<T>() as u32
+        self.0.address_of(index)
     }
 
-    /// In the emulator, that a `U` at value `index` lies inside.
+    /// Traps where there are no clusters. In the emulator, checks that a `U` at value `index` lies inside.
     #[inline(always)]
     #[track_caller]
     fn check<U>(self, index: u32) {
-        on! { ptx { let _ = index; } emu {
-            let count = size_of::<U>().div_ceil(size_of::<T>()) as u32;
-            if u64::from(index) + u64::from(count) > u64::from(self.len) {
-                crate::emu::shared_index_fault(index, count, self.len);
+        on! { ptx {
+            if !crate::arch::HAS_CLUSTERS {
+                crate::arch::trap()
             }
-        } }
+        } emu {} }
+        self.0.check(index, size_of::<U>().div_ceil(size_of::<T>()) as u32);
     }
 }
 
@@ -205,11 +199,6 @@ impl<T: Word> Remote<T> {
     #[track_caller]
     pub fn load_as<U: Word>(self, index: u32) -> U {
         self.check::<U>(index);
-        on! { ptx {
-            if !crate::arch::HAS_CLUSTERS {
-                crate::arch::trap()
-            }
-        } emu {} }
         U::read_remote(self.address_of(index))
     }
 
@@ -218,11 +207,6 @@ impl<T: Word> Remote<T> {
     #[track_caller]
     pub fn store_as<U: Word>(self, index: u32, value: U) {
         self.check::<U>(index);
-        on! { ptx {
-            if !crate::arch::HAS_CLUSTERS {
-                crate::arch::trap()
-            }
-        } emu {} }
         U::write_remote(self.address_of(index), value);
     }
 
@@ -234,11 +218,6 @@ impl<T: Word> Remote<T> {
     #[track_caller]
     pub fn store_async<U: AsyncWord>(self, index: u32, value: U, barrier: RemoteBarrier) {
         self.check::<U>(index);
-        on! { ptx {
-            if !crate::arch::HAS_CLUSTERS {
-                crate::arch::trap()
-            }
-        } emu {} }
         U::write_async(self.address_of(index), value, barrier.address());
     }
 }

@@ -62,22 +62,19 @@ impl Barrier {
         } emu { crate::emu::mbarrier_arrive(self.0, bytes) } }
     }
 
-    /// `mbarrier.try_wait.parity.shared::cta.b64` (before sm_90 `mbarrier.test_wait.parity`): whether the
+    /// `mbarrier.try_wait.parity.shared::cta.b64` (before sm_90 [`test`](Self::test)): whether the
     /// phase of this parity has ended, after waiting a little.
     #[inline(always)]
     #[must_use]
     #[track_caller]
     pub fn try_wait(self, parity: u32) -> bool {
         on! { ptx {
+            if !crate::arch::SM_90 {
+                return self.test(parity);
+            }
             let done: u32;
             // SAFETY: reads the barrier object.
-            unsafe {
-                if crate::arch::SM_90 {
-                    core::arch::asm!("{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack));
-                } else {
-                    core::arch::asm!("{{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack));
-                }
-            }
+            unsafe { core::arch::asm!("{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [{a}], {q}; selp.u32 {o}, 1, 0, p; }}", o = out(reg32) done, a = in(reg32) self.0, q = in(reg32) parity, options(nostack)) };
             done != 0
         } emu { crate::emu::mbarrier_test(self.0, parity) } }
     }

@@ -92,7 +92,7 @@ impl<T> Shared<T> {
     /// In the emulator, that `count` values from `start` lie inside.
     #[inline(always)]
     #[track_caller]
-    fn check(self, start: u32, count: u32) {
+    pub(crate) fn check(self, start: u32, count: u32) {
         on! { ptx { let _ = (start, count); } emu {
             if u64::from(start) + u64::from(count) > u64::from(self.len) {
                 crate::emu::shared_index_fault(start, count, self.len);
