@@ -111,7 +111,7 @@ unsafe fn head<T: KvType, const HD: u32>(a: &Arguments) {
             let v = pairs.turn(&v, &pairs.weights(a.k_norm), factor);
             let to = a.keys.add(place(heads));
             let scratch = shared::dynamic(warp * HD * 4, HD);
-            pairs.each_stored::<T>(&v, scratch, |dim, stored| {
+            pairs.each_stored::<T>(&v, scratch, |_, dim, stored| {
                 T::write(to, T::FORMAT.key(slot, dim, HD), dim, stored);
             });
         }

@@ -5,13 +5,15 @@
 //! splits in a fixed order.
 //!
 //! A warp takes one query head, from the block's warps to the splits, and waits for no other warp of its block: the last
-//! warp of the grid to arrive with a head adds up its splits. A lane holds the factor of one part and four dims of the row.
+//! warp of the grid to arrive with a head adds up its splits. A lane holds four dims of the row. Of the warps' few parts it
+//! reads all maxima and sums, which takes less time than to be told by other lanes; of the splits it holds one's factor.
 
 use super::lane::{Pairs, Values};
 use super::tile::{Output, Queries};
 use super::{Arguments, Block};
 use crate::decode::kv::KvType;
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// Maximum and sum of a part.
 #[derive(Clone, Copy)]
@@ -35,11 +37,9 @@ pub(super) struct Workspace {
 pub(super) struct Room<const HD: u32, const GROUPS: usize> {
     /// The query heads.
     pub queries: Queries<HD>,
-    /// Key of the new token.
-    pub new_key: Shared<f32>,
     /// Value of the new token.
     pub new_value: Shared<f32>,
-    /// (max, sum) of each warp and head.
+    /// (max, sum) of each head and warp, and of the new token.
     parts: Shared<F32x2>,
     /// Outputs of each warp and head, rows 4 floats longer than their dims against bank conflicts.
     outputs: Shared<f32>,
@@ -48,14 +48,15 @@ pub(super) struct Room<const HD: u32, const GROUPS: usize> {
 impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     const HEADS: u32 = 8 * GROUPS as u32;
     const ROW: u32 = HD + 4;
+    const PARTS: u32 = Self::HEADS * (MAX_WARPS + 1);
 
     /// Bytes of shared memory that a block of `warps` warps needs.
     pub(super) const fn bytes(warps: u32) -> u32 {
-        Self::outputs_at(warps) + Self::output_floats(warps) * 4
+        Self::outputs_at() + Self::output_floats(warps) * 4
     }
 
-    const fn outputs_at(warps: u32) -> u32 {
-        Queries::<HD>::bytes(GROUPS as u32) + 2 * HD * 4 + warps * Self::HEADS * 8
+    const fn outputs_at() -> u32 {
+        Queries::<HD>::bytes(GROUPS as u32) + HD * 4 + Self::PARTS * 8
     }
 
     const fn output_floats(warps: u32) -> u32 {
@@ -65,13 +66,11 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     #[inline(always)]
     pub(super) fn new(warps: u32) -> Self {
         let queries = Queries::<HD>::bytes(GROUPS as u32);
-        let parts = warps * Self::HEADS;
         Self {
             queries: Queries(shared::dynamic(0, queries / 2)),
-            new_key: shared::dynamic(queries, HD),
-            new_value: shared::dynamic(queries + HD * 4, HD),
-            parts: shared::dynamic(queries + 2 * HD * 4, parts),
-            outputs: shared::dynamic(Self::outputs_at(warps), Self::output_floats(warps)),
+            new_value: shared::dynamic(queries, HD),
+            parts: shared::dynamic(queries + HD * 4, Self::PARTS),
+            outputs: shared::dynamic(Self::outputs_at(), Self::output_floats(warps)),
         }
     }
 
@@ -97,31 +96,30 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
         self.outputs.slice(warp * Self::HEADS * Self::ROW, HD)
     }
 
-    /// The new token's score for head `head`, in every lane; the warp's lanes share its dims.
+    /// Part `part` of head `head`: a warp's, or the new token's, [`NEW`].
     #[inline(always)]
-    fn new_score<T: KvType>(self, head: u32, lane: u32) -> f32 {
-        let mut sum = 0.0;
-        unroll!(for I in 0..2 {
-            let at = lane + 32 * I as u32;
-            if 32 * (I as u32) < HD / 4 && at < HD / 4 {
-                let (q, k) = (self.queries.four(head, at), self.new_key.cast::<F32x4>().load(at).0);
-                let ([a, b], [c, d]) = (T::join(q[0], q[1]), T::join(q[2], q[3]));
-                sum = float::fma(a, k[0], float::fma(b, k[1], sum));
-                sum = float::fma(c, k[2], float::fma(d, k[3], sum));
+    pub(super) fn store_partial(self, part: u32, head: u32, x: Partial) {
+        self.parts.store(head * (MAX_WARPS + 1) + part, F32x2([x.max, x.sum]));
+    }
+
+    /// The parts of `head`; [`Partial::NONE`] where a warp has none.
+    #[inline(always)]
+    fn partials(self, block: &Block<HD>, head: u32) -> [Partial; 9] {
+        let (busy, first) = (block.busy(), rolled(head * (MAX_WARPS + 1)));
+        let part = |i: usize| {
+            let F32x2([max, sum]) = self.parts.load(first + i as u32);
+            Partial { max, sum }
+        };
+        let mut parts = [Partial::NONE; 9];
+        unroll!(for W in 0..8 {
+            if (W as u32) < busy {
+                parts[W] = part(W);
             }
         });
-        warp::sum(sum)
-    }
-
-    #[inline(always)]
-    pub(super) fn store_partial(self, warp: u32, head: u32, part: Partial) {
-        self.parts.store(warp * Self::HEADS + head, F32x2([part.max, part.sum]));
-    }
-
-    #[inline(always)]
-    fn partial(self, warp: u32, head: u32) -> Partial {
-        let F32x2([max, sum]) = self.parts.load(warp * Self::HEADS + head);
-        Partial { max, sum }
+        if block.owner() {
+            parts[NEW as usize] = part(NEW as usize);
+        }
+        parts
     }
 
     /// Stores a lane's outputs of heads `head`, `head + 1`, dims `16m + g` and `16m + g + 8`.
@@ -139,12 +137,21 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
         });
     }
 
-    /// Dims `4i … 4i+3` of a warp's output for `head`.
+    /// Dims `4i … 4i+3` of the outputs of `head`'s parts.
     #[inline(always)]
-    fn output(self, warp: u32, head: u32, i: u32) -> F32x4 {
-        self.outputs
-            .cast::<F32x4>()
-            .load(((warp * Self::HEADS + head) * Self::ROW) / 4 + i)
+    fn outputs(self, block: &Block<HD>, head: u32, i: u32) -> [F32x4; 9] {
+        let mut outputs = [F32x4([0.0; 4]); 9];
+        let (busy, first) = (block.busy(), rolled(head * (Self::ROW / 4) + i));
+        unroll!(for W in 0..8 {
+            if (W as u32) < busy {
+                let at = first + W as u32 * (Self::HEADS * Self::ROW / 4);
+                outputs[W] = self.outputs.cast::<F32x4>().load(at);
+            }
+        });
+        if block.owner() {
+            outputs[NEW as usize] = self.new_value.cast::<F32x4>().load(i);
+        }
+        outputs
     }
 }
 
@@ -200,89 +207,108 @@ impl Partial {
     };
 }
 
-/// Lane that holds the new token's part.
-const NEW: u32 = 31;
+/// Warps of a block, at most.
+const MAX_WARPS: u32 = 8;
+/// The new token's part, behind those of the warps.
+pub(super) const NEW: u32 = MAX_WARPS;
 
-/// Adds up the block's warps, and the new token in the block that has it, for every query head; then the splits, where
-/// there are several.
+/// Adds up the block's warps, and the new token in the block that has it, for every query head.
 ///
 /// # Safety
 /// As the kernel; every warp has left its parts in shared memory.
 #[inline(always)]
-pub(super) unsafe fn heads<T: KvType, const HD: u32, const GROUPS: usize>(
+pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
 ) {
     let mut head = block.warp;
     while head < block.group {
+        // SAFETY: a warp of the block has the head; the row is the launch's.
+        unsafe { head_of_warps::<HD, GROUPS>(a, block, room, head, block.kv_head * block.group + head) };
+        head = rolled(head + block.warps);
+    }
+}
+
+/// Adds up the splits of the heads that this block is the last one to arrive with.
+///
+/// # Safety
+/// As the kernel; the block's parts are in the workspace.
+#[inline(always)]
+pub(super) unsafe fn splits<const HD: u32>(a: &Arguments, block: &Block<HD>) {
+    let mut head = block.warp;
+    while head < block.group {
         let row = block.kv_head * block.group + head;
         // SAFETY: a warp of the block has the head; the row is the launch's.
         unsafe {
-            let sum = warps::<T, HD, GROUPS>(a, block, room, head, row);
-            if block.share.active > 1 && arrived_last(a, block, row, sum.row) {
-                splits(a, block, row);
+            if arrived_last(a, block, row) {
+                row_of_splits(a, block, row);
             }
         }
-        head += block.warps;
+        head = rolled(head + block.warps);
     }
 }
 
 /// Adds up the block's warps for head `head` of the group, row `row` of the output; writes the result there if no other
 /// split has a part of it, else to the workspace.
+///
+/// Every lane does the same with the parts' maxima and sums: what lanes tell one another takes longer.
 #[inline(always)]
-unsafe fn warps<T: KvType, const HD: u32, const GROUPS: usize>(
+unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
     head: u32,
     row: u32,
-) -> Sum {
-    let chunks = block.share.end.saturating_sub(block.share.begin);
-    let busy = if chunks < block.warps { chunks } else { block.warps };
-    let mut part = Partial::NONE;
-    if block.lane < busy {
-        part = room.partial(block.lane, head);
+) {
+    let parts = room.partials(block, head);
+    let mut outputs = [F32x4([0.0; 4]); 9];
+    if HD.is_multiple_of(128) || block.lane < HD / 4 {
+        outputs = room.outputs(block, head, block.lane);
     }
-    if block.owner() {
-        let max = room.new_score::<T>(head, block.lane);
-        if block.lane == NEW {
-            part = Partial { max, sum: 1.0 };
-        }
-    }
-    let sum = Sum::of([part, Partial::NONE]);
-    let to = if block.share.active == 1 {
-        a.out.wrapping_add((row * HD) as usize)
-    } else {
-        a.split_row::<HD>(row, block.split)
-    };
-    let scale = if block.share.active == 1 {
-        float::rcp_approx(sum.row.sum)
-    } else {
-        1.0
-    };
     let mut first = 0;
+    let (factors, sum) = factors(&parts);
+    let (to, scale) = if block.share.active == 1 {
+        (a.out.wrapping_add((row * HD) as usize), float::rcp_approx(sum.sum))
+    } else {
+        (a.split_row::<HD>(row, block.split), 1.0)
+    };
     while first < HD / 4 {
         let at = first + block.lane;
-        let there = HD.is_multiple_of(128) || at < HD / 4;
-        let mut out = F32x4([0.0; 4]);
-        unroll!(for W in 0..8 {
-            let factor = warp::shuffle(sum.factors[0], W as u32);
-            if (W as u32) < busy && there {
-                out = add(out, factor, room.output(W as u32, head, at));
+        if HD.is_multiple_of(128) || at < HD / 4 {
+            if first > 0 {
+                outputs = room.outputs(block, head, at);
             }
-        });
-        let factor = warp::shuffle(sum.factors[0], NEW);
-        if there {
-            if block.owner() {
-                out = add(out, factor, room.new_value.cast::<F32x4>().load(at));
-            }
+            let mut out = times(outputs[NEW as usize], factors[NEW as usize]);
+            unroll!(for W in 0..8 {
+                out = add(out, factors[W], outputs[W]);
+            });
             // SAFETY: each row and vector is written by one lane.
             unsafe { global::store(to.cast::<F32x4>().add(at as usize), times(out, scale)) };
         }
         first += 32;
     }
-    sum
+    if block.share.active > 1 && block.lane == 0 {
+        // SAFETY: the split's place in the workspace.
+        unsafe { global::store(a.split_part::<HD>(row, block.split), F32x2([sum.max, sum.sum])) };
+    }
+}
+
+/// What the outputs of parts count, and maximum and sum of all.
+#[inline(always)]
+fn factors(parts: &[Partial; 9]) -> ([f32; 9], Partial) {
+    let larger = |i: usize, j: usize| float::max(parts[i].max, parts[j].max);
+    let max = float::max(
+        float::max(larger(0, 1), larger(2, 3)),
+        float::max(larger(4, 5), larger(6, 7)),
+    );
+    let max = float::max(max, parts[8].max);
+    let factors = parts.map(|part| float::exp2_approx(part.max - max));
+    let mut sum = factors[8] * parts[8].sum;
+    unroll!(for W in 0..8 {
+        sum = float::fma(factors[W], parts[W].sum, sum);
+    });
+    (factors, Partial { max, sum })
 }
 
 impl Arguments {
@@ -307,7 +333,7 @@ impl Arguments {
 
 /// Leaves the split's maximum and sum of `row` in the workspace and says whether all other splits have left theirs.
 #[inline(always)]
-unsafe fn arrived_last<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32, part: Partial) -> bool {
+unsafe fn arrived_last<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32) -> bool {
     // Orders what the lanes have stored before what the first one announces.
     warp::sync();
     let mut last = 0;
@@ -315,8 +341,6 @@ unsafe fn arrived_last<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32
         // SAFETY: the row of this split and the counter are there. Acquire and release: what the other splits wrote
         // before they counted is seen by the warp that counts last.
         unsafe {
-            let to = a.split_part::<HD>(row, block.split);
-            global::store(to, F32x2([part.max, part.sum]));
             let counter = a.workspace.counters.add(row as usize);
             let before = atomic::gpu::fetch_add_acq_rel(counter, 1);
             if before + 1 == block.share.active {
@@ -333,7 +357,7 @@ const TOGETHER: u32 = 16;
 
 /// Adds up the splits of a row and writes it to the output.
 #[inline(always)]
-unsafe fn splits<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32) {
+unsafe fn row_of_splits<const HD: u32>(a: &Arguments, block: &Block<HD>, row: u32) {
     let part = |split: u32| {
         if split >= block.share.active {
             return Partial::NONE;

@@ -73,13 +73,7 @@ impl<const HD: u32> Pairs<HD> {
     /// The lane's part of the sum of squares.
     #[inline(always)]
     pub(crate) fn squares(&self, v: &Values) -> f32 {
-        let mut sum = 0.0;
-        unroll!(for I in 0..4 {
-            if (I as u32) < HD / 64 {
-                sum = float::fma(v[I].0, v[I].0, float::fma(v[I].1, v[I].1, sum));
-            }
-        });
-        sum
+        self.dot(v, v)
     }
 
     /// The values times `scale · weight`, rotated.
@@ -107,21 +101,55 @@ impl<const HD: u32> Pairs<HD> {
         });
     }
 
-    /// Calls `f(dim, stored)` for each of the values as the cache keeps it, in one lane. Where 32 dims share a scale they
-    /// meet in `scratch`, HD floats of the warp's own.
+    /// Calls `f(i, dim, stored)` for the lane's `i`-th value as the cache keeps it, and returns the lane's values as they
+    /// are kept. Where 32 dims share a scale they meet in `scratch`, HD floats of the warp's own.
     #[inline(always)]
-    pub(crate) fn each_stored<T: KvType>(&self, v: &Values, scratch: Shared<f32>, mut f: impl FnMut(u32, Encoded)) {
+    pub(crate) fn each_stored<T: KvType>(
+        &self,
+        v: &Values,
+        scratch: Shared<f32>,
+        mut f: impl FnMut(u32, u32, Encoded),
+    ) -> Values {
+        let mut kept = *v;
         if !T::FORMAT.scaled() {
-            self.each(v, |dim, v| f(dim, T::encode(v)));
-            return;
+            unroll!(for I in 0..4 {
+                if (I as u32) < HD / 64 {
+                    let (a, b) = (T::encode(v[I].0), T::encode(v[I].1));
+                    f(2 * I as u32, self.dims[I].0, a);
+                    f(2 * I as u32 + 1, self.dims[I].1, b);
+                    kept[I] = (a.value, b.value);
+                }
+            });
+            return kept;
         }
         self.each(v, |dim, v| scratch.store(dim, v));
         warp::sync();
         unroll!(for B in 0..8 {
             if (B as u32) < HD / BLOCK {
                 let dim = BLOCK * B as u32 + warp::lane();
-                f(dim, T::encode(scratch.load(dim)));
+                let stored = T::encode(scratch.load(dim));
+                f(B as u32, dim, stored);
+                scratch.store(dim, stored.value);
             }
         });
+        warp::sync();
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                kept[I] = (scratch.load(self.dims[I].0), scratch.load(self.dims[I].1));
+            }
+        });
+        kept
+    }
+
+    /// The lane's part of the product of two heads.
+    #[inline(always)]
+    pub(crate) fn dot(&self, x: &Values, y: &Values) -> f32 {
+        let mut sum = 0.0;
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                sum = float::fma(x[I].0, y[I].0, float::fma(x[I].1, y[I].1, sum));
+            }
+        });
+        sum
     }
 }

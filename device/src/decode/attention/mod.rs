@@ -43,8 +43,9 @@ pub use share::Share;
 
 use super::kv::{self, Bf16, CHUNK, Corner, F16, KvType, Q8_0};
 use super::state::StepState;
-use combine::{Partial, Room, Workspace};
+use combine::{NEW, Partial, Room, Workspace};
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 use lane::{Pairs, Values};
 use softmax::Running;
 use tile::{Output, Queries, Scores, Weights};
@@ -130,6 +131,13 @@ impl<const HD: u32> Block<HD> {
         self.split == self.share.active - 1
     }
 
+    /// Warps that have a chunk.
+    #[inline(always)]
+    fn busy(&self) -> u32 {
+        let chunks = self.share.end.saturating_sub(self.share.begin);
+        if chunks < self.warps { chunks } else { self.warps }
+    }
+
     /// The page of token `token`.
     ///
     /// # Safety
@@ -179,12 +187,17 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
             k_weight,
             new_head,
         };
-        prepare.run::<T>();
+        prepare.run::<T>(|| warp.clip_first(&block));
         thread::sync_threads();
         warp.run(&a, &block, room.queries);
-        warp.publish(&block, room);
+        if block.warp < block.busy() {
+            warp.publish(&block, room);
+        }
         thread::sync_threads();
-        combine::heads::<T, HD, GROUPS>(&a, &block, room);
+        combine::warps::<HD, GROUPS>(&a, &block, room);
+        if block.share.active > 1 {
+            combine::splits(&a, &block);
+        }
     }
 }
 
@@ -201,94 +214,117 @@ struct Prepare<'a, const HD: u32, const GROUPS: usize> {
 }
 
 impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
-    /// Puts the block's query heads into shared memory, a warp one of them at a time; in the block that has the new token
-    /// the last warp appends its key, and all of them its value.
+    /// Puts the block's query heads into shared memory, a warp one of them at a time. In the block that has the new token
+    /// every warp also makes its key, which takes no time beside the query's: so it has the score before the warps meet.
     ///
-    /// Everything is sent for before any of it is needed: the way to memory takes longer than the arithmetic.
+    /// Everything is sent for before any of it is needed: the way to memory takes longer than the arithmetic. `meanwhile`
+    /// is done while it comes.
     ///
     /// # Safety
     /// As [`attend`], after the wait.
     #[inline(always)]
-    unsafe fn run<T: KvType>(&self) {
+    unsafe fn run<T: KvType>(&self, meanwhile: impl FnOnce()) {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
         let query = |head: u32| row(block.kv_head * block.group + head);
-        let (mut head, nothing) = (block.warp, [(0.0, 0.0); 4]);
+        let nothing = [(0.0, 0.0); 4];
+        let (mut head, mut x, mut k, mut v) = (block.warp, nothing, nothing, 0.0);
         // SAFETY: heads of the group and the new token's lie in `qkv`.
         unsafe {
-            let mut x = if head < block.group {
-                pairs.load(query(head))
-            } else {
-                nothing
-            };
+            if head < block.group {
+                x = pairs.load(query(head));
+            }
             if block.owner() {
                 let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
-                let (thread, last) = (thread::thread_idx_x(), block.warp + 1 == block.warps);
-                let v = if thread < HD {
+                let thread = block.warp * 32 + block.lane;
+                k = pairs.load(row(a.shape.heads + block.kv_head));
+                v = if thread < HD {
                     global::load(value.add(thread as usize))
                 } else {
                     0.0
                 };
-                if last {
-                    let k = pairs.load(row(a.shape.heads + block.kv_head));
-                    self.append_key::<T>(&k);
-                }
-                self.append_value::<T>(value, v);
+            }
+            meanwhile();
+            if block.owner() {
+                self.append_value::<T>(row(a.shape.heads + a.shape.kv_heads + block.kv_head), v);
+            }
+            let [mut q_scale, k_scale] = self.norm_scales([(&x, a.q_norm), (&k, a.k_norm)]);
+            if block.owner() {
+                k = self.append_key::<T>(&k, k_scale);
             }
             while head < block.group {
-                self.head::<T>(head, &x);
-                head += block.warps;
+                self.head::<T>(head, &x, q_scale, &k);
+                head = rolled(head + block.warps);
                 if head < block.group {
                     x = pairs.load(query(head));
+                    [q_scale, _] = self.norm_scales([(&x, a.q_norm), (&nothing, a.q_norm)]);
                 }
             }
         }
     }
 
-    /// Query head `head` of the group, which is `x`.
+    /// Query head `head` of the group, which is `x`, and its score for the new token's key `k`.
     #[inline(always)]
-    fn head<T: KvType>(&self, head: u32, x: &Values) {
+    fn head<T: KvType>(&self, head: u32, x: &Values, norm: f32, k: &Values) {
         let (a, pairs) = (self.a, self.pairs);
         // Scores are kept in units of log₂ e, for ex2.
         let scale = a.shape.scale * core::f32::consts::LOG2_E;
-        let x = pairs.turn(x, &self.q_weight, scale * self.norm_scale(a.q_norm, x));
+        let x = pairs.turn(x, &self.q_weight, scale * norm);
         self.room.store_query::<T>(pairs, head, &x);
-    }
-
-    #[inline(always)]
-    fn norm_scale(&self, weight: *const f32, x: &Values) -> f32 {
-        if weight.is_null() {
-            return 1.0;
+        if self.block.owner() {
+            let max = warp::sum(pairs.dot(&x, k));
+            if self.block.lane == 0 {
+                self.room.store_partial(NEW, head, Partial { max, sum: 1.0 });
+            }
         }
-        let squares = warp::sum(self.pairs.squares(x));
-        float::rsqrt_approx(float::fma(squares, 1.0 / HD as f32, self.a.shape.eps))
     }
 
-    /// Appends the new token's key, which is `x`; one warp.
+    /// The factors of two heads' norms, 1 where there are no weights; the lanes exchange both at a time.
     #[inline(always)]
-    unsafe fn append_key<T: KvType>(&self, x: &Values) {
+    fn norm_scales(&self, heads: [(&Values, *const f32); 2]) -> [f32; 2] {
+        let mut sums = heads.map(|(x, _)| self.pairs.squares(x));
+        unroll!(for I in 0..5 {
+            sums = [
+                sums[0] + warp::shuffle_xor(sums[0], 16 >> I),
+                sums[1] + warp::shuffle_xor(sums[1], 16 >> I),
+            ];
+        });
+        let scale = |squares: f32, weight: *const f32| {
+            let scale = float::rsqrt_approx(float::fma(squares, 1.0 / HD as f32, self.a.shape.eps));
+            if weight.is_null() { 1.0 } else { scale }
+        };
+        [scale(sums[0], heads[0].1), scale(sums[1], heads[1].1)]
+    }
+
+    /// Appends the new token's key, which is `x`, and returns it as the cache has it. Every warp makes it, and stores a
+    /// part of it.
+    #[inline(always)]
+    unsafe fn append_key<T: KvType>(&self, x: &Values, scale: f32) -> Values {
         let (a, block, pairs) = (self.a, self.block, self.pairs);
         let slot = block.position % kv::PAGE_TOKENS;
-        let x = pairs.turn(x, &self.k_weight, self.norm_scale(a.k_norm, x));
-        pairs.each_stored::<T>(&x, self.room.scratch(block.warp), |dim, stored| {
-            self.room.new_key.store(dim, stored.value);
-            // SAFETY: the new token's head is this block's alone.
-            unsafe { T::write(a.keys.add(self.new_head), T::FORMAT.key(slot, dim, HD), dim, stored) };
-        });
+        let x = pairs.turn(x, &self.k_weight, scale);
+        // The first warps store the value.
+        let (mine, last) = (block.warps - 1 - block.warp, block.warps - 1);
+        pairs.each_stored::<T>(&x, self.room.scratch(block.warp), |i, dim, stored| {
+            if i.min(last) == mine {
+                // SAFETY: the new token's head is this block's alone.
+                unsafe { T::write(a.keys.add(self.new_head), T::FORMAT.key(slot, dim, HD), dim, stored) };
+            }
+        })
     }
 
     /// Appends the new token's value, of which the thread's first dim is `v`.
     #[inline(always)]
     unsafe fn append_value<T: KvType>(&self, value: *const f32, mut v: f32) {
-        let (a, slot) = (self.a, self.block.position % kv::PAGE_TOKENS);
-        let mut dim = thread::thread_idx_x();
+        let (a, block, slot) = (self.a, self.block, self.block.position % kv::PAGE_TOKENS);
+        let mut dim = block.warp * 32 + block.lane;
         while dim < HD {
             let stored = T::encode(v);
             self.room.new_value.store(dim, stored.value);
             // SAFETY: the new token's head is this block's alone, and `qkv` has its row.
             unsafe {
                 T::write(a.values.add(self.new_head), T::FORMAT.value(slot, dim, HD), dim, stored);
-                dim += thread::block_dim_x();
+                dim = rolled(dim + thread::block_dim_x());
                 if dim < HD {
                     v = global::load(value.add(dim as usize));
                 }
@@ -339,6 +375,15 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
             }
         }
         warp
+    }
+
+    /// Takes the tokens that are none out of the first chunk's values, if they have come with the first two batches.
+    #[inline(always)]
+    fn clip_first(&mut self, block: &Block<HD>) {
+        let valid = block.position as i32 - (self.chunk * CHUNK) as i32;
+        if Self::BATCHES == 1 && valid < CHUNK as i32 && self.chunk < block.share.end {
+            T::clip(&mut self.loads[1], self.at, valid);
+        }
     }
 
     /// Looks up the page of the chunk behind this one, if there is one.
@@ -397,7 +442,8 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
                     if U == Self::BATCHES {
                         weights = self.weigh(&scores, token + 2 * at.t, block);
                     }
-                    self.mix(U, &weights, block.position as i32 - token as i32);
+                    let clipped = Self::BATCHES == 1 && self.chunk < block.share.begin + block.warps;
+                    self.mix(U, &weights, block.position as i32 - token as i32, clipped);
                 }
                 // SAFETY: the next chunk holds an old token, if there is one.
                 unsafe { self.refill(a, block, U) };
@@ -425,9 +471,10 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
         let mut weights = [[[0; 2]; 2]; GROUPS];
         unroll!(for G in 0..GROUPS {
             let s = softmax::of_lane(&scores[G], token, block.share.first, block.position);
+            let first = self.running[G].max == f32::NEG_INFINITY;
             let ([p], before) = self.running[G].add::<T, 1>([s]);
-            // Most chunks bring no new maximum.
-            if warp::any(before != 1.0) {
+            // Most chunks bring no new maximum, and before the first one there is nothing.
+            if warp::any(before != 1.0 && !first) {
                 let (even, odd) = softmax::for_outputs(self.at, before);
                 tile::rescale::<HD>(&mut self.out[G], even, odd);
             }
@@ -438,9 +485,9 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
 
     /// Adds the values of batch `i` of the chunk, of which the first `valid` tokens are there.
     #[inline(always)]
-    fn mix(&mut self, i: usize, weights: &[Weights; GROUPS], valid: i32) {
+    fn mix(&mut self, i: usize, weights: &[Weights; GROUPS], valid: i32, clipped: bool) {
         warp::sync();
-        if valid < CHUNK as i32 {
+        if valid < CHUNK as i32 && !clipped {
             T::clip(&mut self.loads[i % 2], self.at, valid);
         }
         unroll!(for G in 0..GROUPS {

@@ -49,14 +49,6 @@ impl<const HD: u32> Queries<HD> {
     }
 }
 
-impl<const HD: u32> Queries<HD> {
-    /// Dims `4i …` of head `head`: two pairs, and what they lost, in turn.
-    #[inline(always)]
-    pub(crate) fn four(self, head: u32, i: u32) -> [u32; 4] {
-        self.0.cast::<U32x4>().load(head * Self::ROW / 8 + i).0
-    }
-}
-
 impl<const HD: u32> Rows for Queries<HD> {
     #[inline(always)]
     fn fragments(&self, at: Corner, group: usize, c: u32) -> [[u32; 4]; 2] {

@@ -78,12 +78,6 @@ macro_rules! half_type {
             }
 
             #[inline(always)]
-            fn join(high: u32, low: u32) -> [f32; 2] {
-                let ([a, b], [c, d]) = ($pair(high).to_f32(), $pair(low).to_f32());
-                [a + c, b + d]
-            }
-
-            #[inline(always)]
             fn pack(a: f32, b: f32) -> ([u32; 2], f32) {
                 let high = $pair::from_f32(a, b);
                 let [u, v] = high.to_f32();

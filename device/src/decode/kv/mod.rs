@@ -266,9 +266,6 @@ pub trait KvType: Copy {
     /// The bits of `x` in that type, and of what rounding lost.
     fn split(x: f32) -> [u16; 2];
 
-    /// The two values of a pair and of what it lost.
-    fn join(high: u32, low: u32) -> [f32; 2];
-
     /// Two weights as pairs of that type, in [`WEIGHT_PARTS`](Self::WEIGHT_PARTS) parts, and the sum of what they then
     /// stand for.
     fn pack(a: f32, b: f32) -> ([u32; 2], f32);

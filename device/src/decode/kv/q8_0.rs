@@ -147,11 +147,6 @@ impl KvType for Q8_0 {
     }
 
     #[inline(always)]
-    fn join(high: u32, low: u32) -> [f32; 2] {
-        F16::join(high, low)
-    }
-
-    #[inline(always)]
     fn pack(a: f32, b: f32) -> ([u32; 2], f32) {
         F16::pack(a, b)
     }
