@@ -8,13 +8,12 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | `512·a + 16·lane` | low 4 bits of the lane's A registers (rows g, g+8 × k-half 0, then 1; 4 columns 4t… each); low nibbles are u = 0, high nibbles u = 1 |
-//! | `2048 + 512·s + 16·lane` | high 2 bits, top bit inverted: field f = 2·(a mod 2) + u in bits 2f, 2f+1 of each byte, for a = 2s, 2s+1 |
+//! | `512·(3s + v) + 16·lane` | the lane's A registers (rows g, g+8 × k-half 0, then 1; 4 columns 4t… each) of value v = 2·(a mod 2) + u = 0, 1, 2, for a = 2s, 2s+1: six bits, the top one inverted, in bits 2…7 of each byte; bits 0, 1 are two bits of value 3, the top ones at v = 0 |
 //! | `3072 + 8·lane` | the scales of accumulators 0…3: 4 bytes of row g, 4 of row g+8 |
 //! | `3328 + 4·g` | d of rows g and g+8 |
 //!
-//! With its top bit inverted, the 6-bit value is q − 32 in two's complement; shifted to the top of its byte it is a
-//! signed byte 4·(q − 32), which costs the kernel no subtraction.
+//! With its top bit inverted, the 6-bit value is q − 32 in two's complement; at the top of its byte it is a
+//! signed byte 4·(q − 32), which costs the kernel no subtraction, and three of four values no more than a mask.
 
 use super::bytes::{set_word, word};
 use super::{TILE_ROWS, WeightLayout};
@@ -25,8 +24,6 @@ pub struct Q6KTile;
 impl Q6KTile {
     /// Bytes of one tile.
     pub const TILE_BYTES: usize = TILE_ROWS * 210;
-    /// Offset of the high bits in a tile.
-    pub const HIGH: usize = 2048;
     /// Offset of the 8-bit scales in a tile.
     pub const SCALES: usize = 3072;
     /// Offset of the row scales d in a tile.
@@ -67,6 +64,39 @@ pub(super) fn each_register(row: usize, mut f: impl FnMut(usize, usize, usize, u
     }
 }
 
+/// Where plane `v` has the register at `at` of accumulators 2s and 2s + 1.
+fn plane_at(s: usize, v: usize, at: usize) -> usize {
+    512 * (3 * s + v) + at
+}
+
+/// Where in a byte bits of value 3 come from: those of plane `v`.
+fn piece(v: usize) -> usize {
+    4 - 2 * v
+}
+
+/// Puts the six bits of four values, one a byte, into zeroed bits or over others.
+fn put_value(tile: &mut [u8], (a, u, at): (usize, usize, usize), value: u32) {
+    let v = 2 * (a & 1) + u;
+    for plane in 0..3 {
+        let place = plane_at(a / 2, plane, at);
+        let old = word(tile, place);
+        if v == plane {
+            set_word(tile, place, old & 0x0303_0303 | value << 2);
+        } else if v == 3 {
+            set_word(tile, place, old & 0xfcfc_fcfc | value >> piece(plane) & 0x0303_0303);
+        }
+    }
+}
+
+/// The inverse of [`put_value`].
+fn value(tile: &[u8], (a, u, at): (usize, usize, usize)) -> u32 {
+    let (v, plane) = (2 * (a & 1) + u, |v| word(tile, plane_at(a / 2, v, at)));
+    match v {
+        3 => (0..3).fold(0, |bits, v| bits | (plane(v) & 0x0303_0303) << piece(v)),
+        _ => plane(v) >> 2 & 0x3f3f_3f3f,
+    }
+}
+
 fn scale_at(row: usize, a: usize, t: usize) -> usize {
     Q6KTile::SCALES + 8 * (4 * (row & 7) + t) + 4 * (row >> 3) + a
 }
@@ -84,15 +114,7 @@ impl WeightLayout for Q6KTile {
         let tile = &mut group[b * Self::TILE_BYTES..][..Self::TILE_BYTES];
         each_register(row, |a, u, at, column| {
             let (low, high) = six_bits(block, column);
-            let (low_at, high_at) = (512 * a + at, Self::HIGH + 512 * (a >> 1) + at);
-            let field = 2 * (2 * (a & 1) + u);
-            let below = |bit: usize| ((1 << bit) - 1) * 0x0101_0101;
-            set_word(tile, low_at, word(tile, low_at) & below(4 * u) | low << (4 * u));
-            set_word(
-                tile,
-                high_at,
-                word(tile, high_at) & below(field) | (high ^ 0x0202_0202) << field,
-            );
+            put_value(tile, (a, u, at), low | (high ^ 0x0202_0202) << 4);
         });
         for i in 0..16 {
             let (a, t) = (i / 4, i % 4);
@@ -105,9 +127,13 @@ impl WeightLayout for Q6KTile {
         let tile = &group[b * Self::TILE_BYTES..][..Self::TILE_BYTES];
         block.fill(0);
         each_register(row, |a, u, at, column| {
-            let low = word(tile, 512 * a + at) >> (4 * u) & 0x0f0f_0f0f;
-            let high = word(tile, Self::HIGH + 512 * (a >> 1) + at) >> (2 * (2 * (a & 1) + u)) & 0x0303_0303;
-            set_six_bits(block, column, low, high ^ 0x0202_0202);
+            let value = value(tile, (a, u, at));
+            set_six_bits(
+                block,
+                column,
+                value & 0x0f0f_0f0f,
+                value >> 4 & 0x0303_0303 ^ 0x0202_0202,
+            );
         });
         for i in 0..16 {
             let (a, t) = (i / 4, i % 4);

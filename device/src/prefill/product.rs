@@ -214,14 +214,10 @@ impl Q6KTile {
     fn q6k_operand<const J: usize, const B: usize>(&self) -> [u32; 4] {
         let (a, pair) = (2 * (J / 4) + B, J % 4);
         let (u, half) = (pair / 2, pair % 2);
-        let (low, high) = (self.low[a], self.high[a / 2]);
         let two = |r: usize, at: u32| {
-            let low = low[2 * half + r] >> (4 * u as u32 + at) & 0x000f_000f;
-            let high = (high[2 * half + r] >> (2 * (2 * B as u32 + u as u32) + at) & 0x0003_0003) << 4;
+            let six = self.four(a, u, 2 * half + r) >> (2 + at) & 0x003f_003f;
             // The top bit is kept inverted: turned back, this is 1024 + q.
-            half2::F16x2((low | high) ^ 0x6420_6420)
-                .sub(half2::F16x2(0x6420_6420))
-                .0
+            half2::F16x2(six ^ 0x6420_6420).sub(half2::F16x2(0x6420_6420)).0
         };
         [two(0, 0), two(1, 0), two(0, 8), two(1, 8)]
     }

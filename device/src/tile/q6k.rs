@@ -12,32 +12,31 @@ use cuda_std::prelude::*;
 /// A lane's share of a Q6_K tile: see [`layout::Q6KTile`].
 #[derive(Clone, Copy)]
 pub struct Q6KTile {
-    pub(crate) low: [[u32; 4]; 4],
-    pub(crate) high: [[u32; 4]; 2],
+    planes: [[[u32; 4]; 3]; 2],
     pub(crate) scales: [u32; 2],
     row_scales: u32,
 }
 
-/// The A operand 4·(q − 32) of product `U` of accumulator `A`: low bits in bits 2…5, high bits in 6…7 of each byte.
-#[inline(always)]
-fn operand<const A: u32, const U: u32>(low: [u32; 4], high: [u32; 4]) -> [u32; 4] {
-    let four = |k: usize| {
-        let low = if U == 0 { low[k] << 2 } else { low[k] >> 2 };
-        let high = high[k] << (6 - 2 * (2 * (A & 1) + U));
-        low & 0x3c3c_3c3c | high & 0xc0c0_c0c0
-    };
-    [four(0), four(1), four(2), four(3)]
-}
-
 impl Q6KTile {
+    /// A register `k` of product `u` of accumulator `a`: four bytes 4·(q − 32). Both are known when this is compiled.
+    #[inline(always)]
+    pub(crate) fn four(&self, a: usize, u: usize, k: usize) -> u32 {
+        let planes = self.planes[a / 2];
+        let piece = |v: usize| (planes[v][k] << (6 - 2 * v)) & (0xc0c0_c0c0 >> (2 * v));
+        match 2 * (a % 2) + u {
+            3 => piece(0) | piece(1) | piece(2),
+            v => planes[v][k] & 0xfcfc_fcfc,
+        }
+    }
+
     /// Sums of the four sub-blocks of accumulator `A`: lane `(g, t)` gets those of column pair t, rows g and g + 8.
     #[inline(always)]
     fn sums<const A: u32>(&self, x: &Activation, lane: u32) -> [i32; 2] {
-        let (low, high) = (self.low[A as usize], self.high[A as usize / 2]);
+        let operand = |u: usize| [0, 1, 2, 3].map(|k| self.four(A as usize, u, k));
         let (word, pair) = (x.words[A as usize], lane >> 3);
         let only = |p: u32| if pair == p { word } else { 0 };
-        let c = mma::m16n8k32_s8(operand::<A, 0>(low, high), [only(0), only(1)], [0; 4]);
-        let [a, b] = wide(mma::m16n8k32_s8(operand::<A, 1>(low, high), [only(2), only(3)], c));
+        let c = mma::m16n8k32_s8(operand(0), [only(0), only(1)], [0; 4]);
+        let [a, b] = wide(mma::m16n8k32_s8(operand(1), [only(2), only(3)], c));
         [a >> 2, b >> 2]
     }
 
@@ -56,8 +55,7 @@ impl Tile for Q6KTile {
     #[inline(always)]
     fn zero() -> Self {
         Self {
-            low: [[0; 4]; 4],
-            high: [[0; 4]; 2],
+            planes: [[[0; 4]; 3]; 2],
             scales: [0; 2],
             row_scales: 0,
         }
@@ -67,12 +65,10 @@ impl Tile for Q6KTile {
     unsafe fn load(tile: impl Source, lane: u32) -> Self {
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
-            let vector = |at: usize| tile.vector(at, lane);
-            let low = [vector(0), vector(512), vector(1024), vector(1536)];
-            let high = [vector(layout::Q6KTile::HIGH), vector(layout::Q6KTile::HIGH + 512)];
+            let vector = |i: usize| tile.vector(512 * i, lane);
+            let planes = |s: usize| [vector(3 * s), vector(3 * s + 1), vector(3 * s + 2)];
             Self {
-                low,
-                high,
+                planes: [planes(0), planes(1)],
                 scales: tile.pair(layout::Q6KTile::SCALES, lane),
                 row_scales: tile.read(layout::Q6KTile::ROW_SCALES + (lane as usize & !3)),
             }

@@ -236,9 +236,7 @@ impl Fourfold for Q6KTile {
             unroll!(for A in 0..4 {
                 // Half P % 2 of product P / 2 of accumulator A: 16 columns.
                 const I: usize = 8 * (A / 2) + 2 * P + A % 2;
-                let four = |r: usize| {
-                    six_bits::<A, { P / 2 }>(self.low[A][2 * (P % 2) + r], self.high[A / 2][2 * (P % 2) + r])
-                };
+                let four = |r: usize| self.four(A, P / 2, 2 * (P % 2) + r);
                 let c = mma::m16n8k32_s8([four(0), four(1), 0, 0], [x.word(I), 0], [0; 4]);
                 let scale = |r: usize| (scales[r] << (24 - 8 * A)) as i32 >> 24;
                 sums = scaled(sums, c, scale(0), scale(1));
@@ -248,11 +246,4 @@ impl Fourfold for Q6KTile {
         let step = 0.25 * x.scale();
         [d[0] * step * dots[0], d[1] * step * dots[1]]
     }
-}
-
-/// 4·(q − 32) of four columns, product `U` of accumulator `A`: low bits in bits 2…5, high bits in 6…7 of each byte.
-#[inline(always)]
-fn six_bits<const A: usize, const U: usize>(low: u32, high: u32) -> u32 {
-    let low = if U == 0 { low << 2 } else { low >> 2 };
-    low & 0x3c3c_3c3c | high << (6 - 2 * (2 * (A & 1) + U)) & 0xc0c0_c0c0
 }
