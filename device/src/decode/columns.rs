@@ -19,6 +19,9 @@ pub struct Columns([F32x4; 2]);
 /// 1.5·2²³: a float of this size has no fraction, and its low 22 bits count in units.
 const UNITS: f32 = 12_582_912.0;
 
+/// What the largest magnitude of a warp's columns is taken to be at least: with less, its inverse were infinite.
+const SMALLEST: f32 = 1e-30;
+
 /// How a byte of an activation is found: the units to add, and the selector of that byte of two words.
 type Byte = (f32, u32);
 
@@ -38,9 +41,12 @@ impl Columns {
     /// The largest magnitude of the warp's columns: the bits of non-negative floats order as integers.
     #[inline(always)]
     fn largest(&self) -> f32 {
-        let mut largest = [0f32; 2];
+        // Above zero, so that zeros need no case of their own.
+        let mut largest = [SMALLEST, float::abs(self.0[0].0[1])];
         unroll!(for I in 0..8 {
-            largest[I % 2] = float::max(largest[I % 2], float::abs(self.0[I / 4].0[I % 4]));
+            if I != 1 {
+                largest[I % 2] = float::max(largest[I % 2], float::abs(self.0[I / 4].0[I % 4]));
+            }
         });
         let largest = float::max(largest[0], largest[1]);
         f32::from_bits(warp::redux_max(warp::FULL, largest.to_bits()))
@@ -51,11 +57,7 @@ impl Columns {
     #[inline(always)]
     pub fn fragments<const SUMS: bool>(&self, lane: u32) -> Activation {
         let largest = self.largest();
-        let inverse = if largest > 0.0 {
-            Wide::MAX * float::rcp_approx(largest)
-        } else {
-            0.0
-        };
+        let inverse = Wide::MAX * float::rcp_approx(largest);
         // The high byte of q + 128 is the high byte that goes with a signed low byte.
         let (high, low): (Byte, Byte) = ((UNITS + 128.0, 0x51), (UNITS, 0x40));
         let second = lane & 4 != 0;

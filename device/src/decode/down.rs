@@ -8,7 +8,8 @@
 //!
 //! **Shape of the work**: a block for every 16 rows; its warps share ranks and 256-column blocks, rank by rank (24 warps for 8
 //! experts of 768), so that the sum over experts needs neither atomics nor a second launch, and runs in the order of rank.
-//! Which experts, [`Choices`] tells before the wait, so that all tiles are on their way to shared memory.
+//! Which experts, [`Choices`] tells before the wait, so that all tiles are on their way to shared memory, and a warp waits
+//! only for its own rank's: memory still brings the last ones when the first ones are multiplied.
 //!
 //! **Launch**: [`down_residual`].
 
@@ -23,7 +24,7 @@ use super::{
     rows::{Matrix, Place, activation},
     topk,
 };
-use crate::tile::{Q4KTile, Q6KTile, Stage, Tile};
+use crate::tile::{Q4KTile, Q6KTile, Stages, Tile};
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
@@ -35,7 +36,7 @@ macro_rules! kernels {
         ///
         /// # Safety
         /// The arguments of a launch that [`down_residual`] prepared.
-        #[kernel(pdl)]
+        #[kernel(pdl, registers = 64)]
         pub unsafe fn $name(
             h: *const f32,
             choices: Choices,
@@ -76,45 +77,54 @@ unsafe fn weighted_rows<T: Tile>(
     let choices: Shared<U32x2> = shared::dynamic(choices_at(at.warps), shape.used);
     let group = thread::block_idx_x();
     let bytes = at.blocks * T::BYTES as u32;
-    let stage = Stage::at(stage_at(at.warps, shape.used), shape.used * bytes);
+    let stages = Stages {
+        first: stage_at(at.warps, shape.used),
+        bytes,
+    };
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
         if at.warp == 0 {
             let chosen = words.find(shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
-            }
-            if at.lane == 0 {
-                stage.expect(shape.used * bytes);
+                stages.of(at.lane).expect(bytes);
             }
         }
         thread::sync_threads();
-        stage.copy(shape.used, bytes, |rank| {
+        stages.copy(shape.used, |rank| {
             let row_group = choices.load(rank).0[0] * down.groups + group;
             down.tiles.as_ptr().add(row_group as usize * bytes as usize)
         });
         let row = (16 * group + (at.lane & 15)) as usize;
-        let gain = if at.warp == 0 { global::load(gain.add(row)) } else { 0.0 };
-        let first = at.warp * share;
-        let place = (first / at.blocks.max(1), first % at.blocks.max(1));
-        pdl::launch_dependents();
-        pdl::wait();
-        let columns = at.columns(h, first);
-        let x = if at.warp == 0 {
-            global::load(stream.x.as_ptr().add(row))
-        } else {
-            0.0
-        };
+        // What only one warp needs, and only in the end, waits in shared memory, not in registers of all.
+        let aside: Shared<f32> = shared::dynamic(aside_at(at.warps, shape.used, bytes), 64);
+        if at.warp == 0 {
+            copy::async_4(aside.address_of(at.lane), gain.add(row).cast());
+        }
         let share = Share {
-            first,
-            place,
+            first: at.warp * share,
             count: share,
         };
-        meeting.put(share.products::<T>(at, h, columns, choices, stage), at.warp, at.lane);
-        thread::sync_threads();
+        let place = share.place(at, 0);
+        pdl::launch_dependents();
+        pdl::wait();
+        let columns = at.columns(h, share.first);
         if at.warp == 0 {
-            let x = x + meeting.total(at.lane, at.warps);
-            stream.store(group, at.lane, x, gain);
+            copy::async_4(aside.address_of(32 + at.lane), stream.x.as_ptr().add(row).cast());
+            copy::commit();
+        }
+        meeting.put(
+            share.products::<T>(at, place, h, columns, choices, stages),
+            at.warp,
+            at.lane,
+        );
+        thread::sync_threads();
+        // Not known to be the condition above: the compiler would write the products twice, and code that runs once is
+        // slow to fetch.
+        if rolled(at.warp) == 0 {
+            copy::wait::<0>();
+            let x = aside.load(32 + at.lane) + meeting.total_of::<12>(at.lane, at.warps);
+            stream.store(group, at.lane, x, aside.load(at.lane));
         }
     }
 }
@@ -123,13 +133,21 @@ unsafe fn weighted_rows<T: Tile>(
 #[derive(Clone, Copy)]
 struct Share {
     first: u32,
-    /// Rank and column block of the first.
-    place: (u32, u32),
     count: u32,
 }
 
 impl Share {
-    /// Their products with `h`, weighted; `columns` are those of the first. All lanes of the warp call this together.
+    /// Rank and column block of tile `i`.
+    #[inline(always)]
+    fn place(self, at: Place, i: u32) -> (u32, u32) {
+        let (tile, blocks) = (self.first + i, at.blocks.max(1));
+        (tile / blocks, tile % blocks)
+    }
+
+    /// Their products with `h`, weighted; `columns` are those of the first, which is at `place`. All lanes of the warp call
+    /// this together.
+    ///
+    /// What is made again for each tile and not kept leaves registers to the products.
     ///
     /// # Safety
     /// `h` has 256 columns for every tile.
@@ -137,35 +155,35 @@ impl Share {
     unsafe fn products<T: Tile>(
         self,
         at: Place,
+        mut place: (u32, u32),
         h: *const f32,
         mut columns: Columns,
         choices: Shared<U32x2>,
-        stage: Stage,
+        stages: Stages,
     ) -> [f32; 2] {
-        let (mut tile, (mut rank, mut block)) = (self.first, self.place);
-        let end = self.first + self.count;
-        let mut rows = [0.0; 2];
+        let (mut i, mut rows) = (0, [0.0; 2]);
         loop {
+            let at = Place {
+                lane: rolled(at.lane),
+                ..at
+            };
             let x = activation::<T>(&columns, at.lane);
-            let weight = f32::from_bits(choices.load(rank).0[1]);
+            let weight = f32::from_bits(choices.load(place.0).0[1]);
+            let stage = stages.of(place.0);
             stage.wait();
-            let weights: T = stage.tile(tile, at.lane);
+            let weights: T = stage.tile(place.1, at.lane);
             let part = weights.multiply(weights.scales(at.lane), &x, at.lane);
             rows = [
                 float::fma(part[0], weight, rows[0]),
                 float::fma(part[1], weight, rows[1]),
             ];
-            tile = rolled(tile + 1);
-            if tile >= end {
+            i = rolled(i + 1);
+            if i >= self.count {
                 return rows;
             }
             // SAFETY: the caller's.
-            columns = unsafe { at.columns(h, tile) };
-            (rank, block) = if block + 1 == at.blocks {
-                (rank + 1, 0)
-            } else {
-                (rank, block + 1)
-            };
+            columns = unsafe { at.columns(h, self.first + i) };
+            place = self.place(at, i);
         }
     }
 }
@@ -180,6 +198,12 @@ pub(super) const fn choices_at(warps: u32) -> u32 {
 #[inline(always)]
 pub(super) const fn stage_at(warps: u32, used: u32) -> u32 {
     (choices_at(warps) + 8 * used).next_multiple_of(16)
+}
+
+/// Where 64 floats lie behind the stages.
+#[inline(always)]
+const fn aside_at(warps: u32, used: u32, bytes: u32) -> u32 {
+    stage_at(warps, used) + Stages::room(used, bytes)
 }
 
 /// Warps of a block at most. A warp takes its tiles one behind the other, which costs more than the registers of 24.
@@ -214,7 +238,7 @@ pub fn down_residual(
     }
     let tiles = shape.used * (ff / 256);
     let warps = super::rows::warps_for(256 * tiles, MOST_WARPS);
-    let shared = stage_at(warps, shape.used) + Stage::HEAD + tiles * largest_tile([down.kind]);
+    let shared = aside_at(warps, shape.used, ff / 256 * largest_tile([down.kind])) + 64 * 4;
     let config = cuda_std::launch::LaunchConfig::new(down.groups, 32 * warps)
         .shared(shared)
         .pdl(true);

@@ -23,15 +23,13 @@ impl Meeting {
     /// Leaves a warp's sums: the lane's part of rows `g` and `g + 8`. All lanes of the warp call this together.
     #[inline(always)]
     pub fn put(self, part: [f32; 2], warp: u32, lane: u32) {
-        let (u, v) = (
-            part[0] + warp::shuffle_xor(part[0], 1),
-            part[1] + warp::shuffle_xor(part[1], 1),
-        );
-        let (u, v) = (u + warp::shuffle_xor(u, 2), v + warp::shuffle_xor(v, 2));
-        if lane & 3 == 0 {
-            let at = warp * 16 + (lane >> 2);
-            self.0.store(at, u);
-            self.0.store(at + 8, v);
+        // Lanes with odd t add up row g + 8, those with even t row g: each gives the other what it does not keep.
+        let odd = lane & 1 != 0;
+        let (keep, give) = if odd { (part[1], part[0]) } else { (part[0], part[1]) };
+        let pair = keep + warp::shuffle_xor(give, 1);
+        let sum = pair + warp::shuffle_xor(pair, 2);
+        if lane & 2 == 0 {
+            self.0.store(warp * 16 + 8 * (lane & 1) + (lane >> 2), sum);
         }
     }
 
@@ -39,25 +37,28 @@ impl Meeting {
     /// halves of the warp take the even and the odd warps.
     #[inline(always)]
     pub fn total(self, lane: u32, warps: u32) -> f32 {
-        let rows = self.0;
-        over_warps(lane, warps, |warp| rows.load(warp * 16 + (lane & 15)))
+        self.total_of::<4>(lane, warps)
     }
-}
 
-/// Σ of `f(warp)`, even warps in the lower half of the lanes and odd ones in the upper, four loads at a time.
-#[inline(always)]
-fn over_warps(lane: u32, warps: u32, f: impl Fn(u32) -> f32) -> f32 {
-    let mut warp = lane >> 4;
-    let mut sum = 0.0;
-    while warp < warps {
-        let mut four = [0.0; 4];
-        unroll!(for I in 0..4 {
-            if warp + 2 * (I as u32) < warps {
-                four[I] = f(warp + 2 * I as u32);
-            }
-        });
-        sum += (four[0] + four[1]) + (four[2] + four[3]);
-        warp = rolled(warp + 8);
+    /// [`total`](Self::total) for blocks of about `2 · AT_ONCE` warps: so many loads are under way at the same time.
+    /// `AT_ONCE` is a multiple of 4.
+    #[inline(always)]
+    pub fn total_of<const AT_ONCE: usize>(self, lane: u32, warps: u32) -> f32 {
+        let mut warp = lane >> 4;
+        let mut sum = 0.0;
+        while warp < warps {
+            let mut parts = [0.0; AT_ONCE];
+            unroll!(for I in 0..AT_ONCE {
+                if warp + 2 * (I as u32) < warps {
+                    parts[I] = self.0.load((warp + 2 * I as u32) * 16 + (lane & 15));
+                }
+            });
+            unroll!(for I in 0..(AT_ONCE - 4) {
+                parts[I % 4] += parts[I + 4];
+            });
+            sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+            warp = rolled(warp + 2 * AT_ONCE as u32);
+        }
+        sum + warp::shuffle_xor(sum, 16)
     }
-    sum + warp::shuffle_xor(sum, 16)
 }

@@ -18,7 +18,7 @@
 use super::rows::{shared_bytes, warps_for};
 use super::{
     meeting::Meeting,
-    residual::{Residual, Squares},
+    residual::Residual,
     router::Routing,
     rows::{Matrix, Place, sixteen_rows, with_tile},
 };
@@ -66,23 +66,20 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
         let row = (16 * thread::block_idx_x() + (at.lane & 15)) as usize;
         let early = || {
             if at.warp > 0 {
-                return (Squares::NONE, 0.0);
+                return (0.0, 0.0);
             }
             let bias = if bias.is_null() {
                 0.0
             } else {
                 global::load(bias.add(row))
             };
-            (stream.squares(shape.columns, at.lane), bias)
+            // While the other warps have the multiprocessor busy: behind the products all would wait for it.
+            let squares = stream.squares(shape.columns, at.lane);
+            (squares.inverse_rms(shape.columns, shape.eps), bias)
         };
         let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
-        let (squares, bias) =
+        let (scale, bias) =
             with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, x, meeting, early));
-        let scale = if at.warp == 0 {
-            squares.inverse_rms(shape.columns, shape.eps)
-        } else {
-            0.0
-        };
         thread::sync_threads();
         if at.warp == 0 {
             let sum = meeting.total(at.lane, at.warps);

@@ -24,7 +24,7 @@ use cuda_std::prelude::*;
 ///
 /// # Safety
 /// The arguments of a launch that [`o_proj_residual`] prepared.
-#[kernel(pdl)]
+#[kernel(pdl, registers = 72)]
 pub unsafe fn decode_project(
     a: *const f32,
     stream: Residual,
@@ -41,7 +41,9 @@ pub unsafe fn decode_project(
     unsafe {
         let row = (16 * group + (at.lane & 15)) as usize;
         // A warp that adds to the router's sums finishes the rows for itself.
-        let finishes = at.warp == 0 || router.takes(at.warp);
+        // Another one, if there is one, writes them.
+        let writer = router.warps().min(at.warps - 1);
+        let finishes = at.warp == writer || router.takes(at.warp);
         let gain = if finishes { global::load(gain.add(row)) } else { 0.0 };
         let experts = router.routing.experts;
         let room = shared::dynamic(end_of_room(at.warps, at.blocks, matrix.kind), Router::bytes(experts));
@@ -58,8 +60,8 @@ pub unsafe fn decode_project(
         router.arrived();
         thread::sync_threads();
         if finishes {
-            let x = x + meeting.total(at.lane, at.warps);
-            if at.warp == 0 {
+            let x = x + meeting.total_of::<8>(at.lane, at.warps);
+            if at.warp == writer {
                 stream.store(group, at.lane, x, gain);
             }
             router.add_share(x * gain, room, at.lane);

@@ -197,6 +197,12 @@ impl Router {
         copy::wait::<0>();
     }
 
+    /// Warps that have experts to add to.
+    #[inline(always)]
+    pub(super) fn warps(self) -> u32 {
+        self.routing.experts.div_ceil(32)
+    }
+
     /// Whether a warp has experts to add to.
     #[inline(always)]
     pub(super) fn takes(self, warp: u32) -> bool {

@@ -38,7 +38,7 @@ pub use q6k::Q6KTile;
 pub use reduce::{RowSums, quad_sum};
 pub use small::{Q4_0Tile, Q4_1Tile, Q5_0Tile, Q5_1Tile, Q8_0Tile, SmallTile};
 pub use source::Source;
-pub use stage::Stage;
+pub use stage::{Stage, Stages};
 pub use two_bit::{Q2KTile, Q3KTile};
 
 /// A lane's share of 16 rows × 256 columns of weights.

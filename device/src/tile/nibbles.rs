@@ -54,22 +54,23 @@ impl Nibbles {
         ]
     }
 
-    /// Of two vectors from `FIRST` on, whose bytes hold the nibbles of two sub-blocks each: the bytes as they are times the
-    /// activations of the low one, and the bytes without their low nibbles times those of both. What the high nibbles added
-    /// to the first is in the second, so that nothing but them must be masked, and the high one's sum is 16 times too large.
+    /// Of two vectors from `FIRST` on, whose bytes hold the nibbles of two sub-blocks each, so that they meet the
+    /// activations of two column pairs: the bytes as they are, and the bytes without their low nibbles. An even pair's
+    /// low nibbles are what the second sum lacks; an odd pair's high ones are the second sum, 16 times too large. So
+    /// nothing but the low nibbles must be masked, and each activation once.
     #[inline(always)]
     fn sums_of_four<const FIRST: usize>(&self, x: [u32; 2], lane: u32) -> [i32; 2] {
         let high = |j: usize| self.quants[j].map(|word| word & 0xf0f0_f0f0);
         let half = |upper: bool| if (lane >= 16) == upper { x } else { [0, 0] };
-        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST], only(lane, 0, x), [0; 4]);
-        let highs = mma::m16n8k32_u8_s8(high(FIRST), half(false), [0; 4]);
-        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST + 1], only(lane, 2, x), bytes);
-        let highs = mma::m16n8k32_u8_s8(high(FIRST + 1), half(true), highs);
-        // The lane's sub-block t is low if t is even; if it is odd its bytes have met zeros.
+        let (lower, upper) = (half(false), half(true));
+        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST], lower, [0; 4]);
+        let highs = mma::m16n8k32_u8_s8(high(FIRST), lower, [0; 4]);
+        let bytes = mma::m16n8k32_u8_s8(self.quants[FIRST + 1], upper, bytes);
+        let highs = mma::m16n8k32_u8_s8(high(FIRST + 1), upper, highs);
         let odd = lane & 1;
-        let sign = 2 * odd as i32 - 1;
-        let sums = wide([0, 1, 2, 3].map(|i: usize| highs[i] * sign + bytes[i]));
-        sums.map(|sum| sum >> (4 * odd))
+        let (sign, even) = (2 * odd as i32 - 1, 1 - odd as i32);
+        let (bytes, highs) = (wide(bytes), wide(highs));
+        [0, 1].map(|r: usize| (highs[r] * sign + bytes[r] * even) >> (4 * odd))
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ use super::{Activation, Source, Tile};
 use crate::layout;
 use crate::num::half;
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// A lane's share of a Q4_K tile (see [`layout::Q4KTile`]) or, with `FIVE`, of a Q5_K tile ([`layout::Q5KTile`]).
 #[derive(Clone, Copy)]
@@ -33,7 +34,11 @@ impl<const FIVE: bool> KTile<FIVE> {
     /// One row of the lane: `header` has its scales and minimums, `v` the sums of its two sub-blocks.
     #[inline(always)]
     fn row(header: u32, v: [i32; 2], d: f32, dmin: f32, x: &Activation) -> f32 {
-        let six = |at: u32| ((header >> at) & 63) as i32;
+        // To the top and down again: a product and a shift, which do not wait for each other's units as two shifts do.
+        let six = |at: u32| match at {
+            0 => header & 63,
+            _ => rolled(header << (26 - at)) >> 26,
+        } as i32;
         let (a, b) = (six(0) * v[0], six(6) * v[1]);
         let dot = if FIVE { a as f32 + b as f32 } else { (a + b) as f32 };
         let min = six(12) * x.sums[0] + six(18) * x.sums[1];
@@ -74,7 +79,7 @@ impl<const FIVE: bool> Tile for KTile<FIVE> {
 
     #[inline(always)]
     fn scales(&self, lane: u32) -> KScales {
-        let mine = self.headers[0] >> 24 | self.headers[1] >> 24 << 8;
+        let mine = dot::permute_bytes(self.headers[0], self.headers[1], 0x7373);
         let of = |k: u32| half(warp::shuffle(mine, (lane & 28) | k));
         let (d0, dmin0, d1, dmin1) = (of(0), of(1), of(2), of(3));
         KScales {

@@ -89,10 +89,19 @@ impl Stage {
     unsafe fn copy_in_bulk(self, parts: u32, bytes: u32, from: impl Fn(u32) -> *const u8) {
         let part = thread::thread_idx_x();
         if part < parts {
-            let (to, policy) = (self.tiles.address_of(part * bytes), global::CachePolicy::evict_first());
             // SAFETY: the caller's.
-            unsafe { copy::bulk_policy(to, from(part), bytes, self.arrived, policy) };
+            unsafe { self.send(self.tiles.address_of(part * bytes), from(part), bytes) };
         }
+    }
+
+    /// One thread's bulk copy of `bytes` bytes to shared address `to`.
+    ///
+    /// # Safety
+    /// As [`copy`](Self::copy); `to` lies in the stage.
+    #[inline(always)]
+    unsafe fn send(self, to: u32, from: *const u8, bytes: u32) {
+        // SAFETY: the caller's.
+        unsafe { copy::bulk_policy(to, from, bytes, self.arrived, global::CachePolicy::evict_first()) };
     }
 
     /// # Safety
@@ -116,6 +125,54 @@ impl Stage {
         copy::commit();
         copy::wait::<0>();
         thread::sync_threads();
+    }
+}
+
+/// A stage for each of several parts, so that the first ones are multiplied while the last ones are on the way.
+#[derive(Clone, Copy)]
+pub struct Stages {
+    /// Where the first one lies: bytes into dynamic shared memory, a multiple of 16.
+    pub first: u32,
+    /// Bytes of a part, a multiple of 16.
+    pub bytes: u32,
+}
+
+impl Stages {
+    /// Bytes of shared memory for `parts` parts of `bytes` bytes.
+    #[must_use]
+    pub const fn room(parts: u32, bytes: u32) -> u32 {
+        parts * (Stage::HEAD + bytes)
+    }
+
+    /// The stage of part `part`.
+    #[inline(always)]
+    pub fn of(self, part: u32) -> Stage {
+        Stage::at(self.first + Self::room(part, self.bytes), self.bytes)
+    }
+
+    /// Starts to copy the first `parts` parts, at most as many as the block has threads; part `p` lies at `from(p)`. All
+    /// threads of the block call this, behind a barrier that is behind every part's [`expect`](Stage::expect).
+    ///
+    /// # Safety
+    /// Every part is readable and aligned to 16 bytes, and there is room for all.
+    #[inline(always)]
+    pub unsafe fn copy(self, parts: u32, from: impl Fn(u32) -> *const u8) {
+        let (bytes, mine) = (self.bytes, thread::thread_idx_x());
+        // SAFETY: the caller's.
+        unsafe {
+            if HAS_BULK_COPY {
+                if mine < parts {
+                    let stage = self.of(mine);
+                    stage.send(stage.tiles.address_of(0), from(mine), bytes);
+                }
+                return;
+            }
+            let mut part = 0;
+            while part < parts {
+                self.of(part).copy_by_all(1, bytes, |_| from(part));
+                part = rolled(part + 1);
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::decode::gateup::ExpertShape;
 use crate::decode::meeting::Meeting;
 use crate::decode::rows::{Matrix, Place, activation};
 use crate::decode::topk;
-use crate::tile::{Q4KTile, Q6KTile, Stage, Tile};
+use crate::tile::{Q4KTile, Q6KTile, Stages, Tile};
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
@@ -112,22 +112,6 @@ unsafe fn weighted_rows<T: Tile>(
     }
 }
 
-/// A stage for each rank, so that the first ones are multiplied while the last ones are on the way.
-#[derive(Clone, Copy)]
-struct Stages {
-    /// Where the first one lies.
-    first: u32,
-    /// Bytes of a rank's tiles.
-    bytes: u32,
-}
-
-impl Stages {
-    #[inline(always)]
-    fn of(self, rank: u32) -> Stage {
-        Stage::at(self.first + rank * (Stage::HEAD + self.bytes), self.bytes)
-    }
-}
-
 /// Tiles `first` … `first + count` of all ranks times their columns of `h`, weighted. All lanes of the warp call this
 /// together.
 ///
@@ -211,7 +195,7 @@ pub fn down(
     let largest = crate::decode::rows::largest_tile([down.kind]);
     let grid = [sequences, down.groups, 1];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * warps, 1, 1])
-        .shared(stage_at(warps, shape.used) + shape.used * Stage::HEAD + tiles * largest)
+        .shared(stage_at(warps, shape.used) + Stages::room(shape.used, ff / 256 * largest))
         .pdl(true);
     let prepare = match crate::decode::rows::TileKind::of(down.kind) {
         crate::decode::rows::TileKind::Q4K => many_down_q4k::prepare,
