@@ -12,6 +12,8 @@ pub struct Cursor {
     pub start: u32,
     /// Bytes from there: mostly constant.
     pub bytes: u32,
+    /// Whether the row is known to begin at a multiple of four: constant where it is.
+    pub aligned: bool,
 }
 
 impl Cursor {
@@ -63,6 +65,9 @@ impl Cursor {
     /// The word here, aligned to 2.
     #[inline(always)]
     pub fn word_even(self) -> u32 {
+        if self.aligned && self.bytes.is_multiple_of(4) {
+            return self.word();
+        }
         let [low, high] = self.shorts();
         dot::permute_bytes(low, high, 0x5410)
     }
@@ -72,14 +77,20 @@ impl Cursor {
     #[inline(always)]
     pub fn word_anywhere(self, n: u32) -> u32 {
         // What depends on where the row begins is the same for places a multiple of four apart.
-        let odd = self.start + self.bytes % 4;
+        let (constant, whole) = (self.bytes % 4, self.bytes / 4 * 4 + 4 * n);
+        if self.aligned {
+            let word = |at: u32| self.memory.load_as::<u32>(self.start + whole + at);
+            return match constant {
+                0 => word(0),
+                _ => dot::permute_bytes(word(0), word(4), 0x3210 + 0x1111 * constant),
+            };
+        }
+        let odd = self.start + constant;
         let second = (odd + 3) & !3;
-        let word = |at: u32| self.memory.load_as::<u32>(at.wrapping_add(self.bytes / 4 * 4 + 4 * n));
-        dot::permute_bytes(
-            word(second.wrapping_sub(4)),
-            word(second),
-            0x3210 + 0x1111 * (odd + 4 - second),
-        )
+        let word = |at: u32| self.memory.load_as::<u32>(at.wrapping_add(whole));
+        // As odd + 4 − second, but by the lowest bits alone, which rows share.
+        let bytes = 4 - (odd.wrapping_neg() & 3);
+        dot::permute_bytes(word(second.wrapping_sub(4)), word(second), 0x3210 + 0x1111 * bytes)
     }
 
     /// Four words, aligned to 16.

@@ -18,6 +18,8 @@ pub enum Term {
     Nothing,
     /// The byte is too large by an offset that the type knows.
     Offset,
+    /// The byte, times its whole factor, is too large by the same offset everywhere, times one of sixteen scales.
+    Scaled,
     /// A float, for each step.
     Minimum,
     /// A float times a byte for each 16 or 32 columns that have a scale.
@@ -31,9 +33,9 @@ pub enum Term {
 pub trait Fragments: Format {
     /// Sums of a block.
     const STEPS: usize;
-    /// Products that a sum is made of.
+    /// Products that a sum is made of, 4 at most.
     const LINKS: usize = 1;
-    /// Whether a step's products are of the same columns: its weights are sums of bytes.
+    /// Whether a step's products are two by two of the same columns: its weights are sums of bytes.
     const TWICE: bool = false;
     /// Whether bytes have signs.
     const SIGNED: bool = false;
@@ -49,16 +51,23 @@ pub trait Fragments: Format {
     /// Whether steps have whole numbers for factors, and the block one float for all.
     const WHOLE: bool = false;
 
-    /// Blocks of a piece that are written out one after the other, with one address: as many as registers allow.
-    const TOGETHER: u32 = 128 / Self::BLOCK;
+    /// Blocks that are multiplied as one: two if each is a half of all their products.
+    const GROUP: u32 = 1;
+    /// Columns of so many.
+    const COLUMNS: u32 = Self::GROUP * Self::BLOCK;
+
+    /// Groups of a piece that are written out one after the other, with one address: as many as registers allow.
+    const TOGETHER: u32 = 128 / Self::COLUMNS;
+    /// Whether rows that begin at a multiple of four are multiplied by instructions of their own.
+    const BY_ALIGNMENT: bool = false;
 
     /// Products of a step that have columns of their own.
-    const OWN: usize = if Self::TWICE { 1 } else { Self::LINKS };
+    const OWN: usize = if Self::TWICE { Self::LINKS / 2 } else { Self::LINKS };
 
-    /// What a lane needs of a block.
+    /// What a lane needs of a group.
     type Part: Copy;
 
-    /// The column of the first byte of lane `t`'s four in a half of product `number` of a block.
+    /// The column of the first byte of lane `t`'s four in a half of product `number` of a group.
     #[inline(always)]
     fn first_column(number: u32, half: u32, t: u32) -> u32 {
         32 * number + 16 * half + 4 * t
@@ -70,8 +79,23 @@ pub trait Fragments: Format {
         0
     }
 
-    /// What lane `t` needs of a block.
+    /// What weights are too large by, in their whole factor's unit, by a unit of their scale.
+    const OFFSET: i32 = 0;
+
+    /// The signed scales of the lane's half of steps 0 to 3 and 4 to 7; any where there is no such offset.
+    #[inline(always)]
+    fn scales(_part: &Self::Part) -> [u32; 2] {
+        [0; 2]
+    }
+
+    /// What lane `t` needs of the group that begins at `block`.
     fn load(block: Cursor, t: u32) -> Self::Part;
+
+    /// The same where a row has the first block alone. What lies behind it may be anything.
+    #[inline(always)]
+    fn load_first(block: Cursor, t: u32) -> Self::Part {
+        Self::load(block, t)
+    }
 
     /// The bytes of a product, of both halves.
     fn bytes<const STEP: usize, const LINK: usize>(part: &Self::Part) -> [u32; 2];

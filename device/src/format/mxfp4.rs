@@ -33,42 +33,68 @@ fn power_of_two(e: u32) -> f32 {
     f32::from_bits(e << 23)
 }
 
-/// What a lane needs of a block.
+/// What a lane needs of two blocks: a word of each, and the factor of the one whose sums it has.
 #[derive(Clone, Copy)]
 pub struct Part {
-    word: u32,
+    words: [u32; 2],
     d: f32,
+}
+
+/// The factor of a block.
+#[inline(always)]
+fn factor(block: Cursor) -> f32 {
+    // A byte of which nothing is known: the compiler would mask it again behind the shift.
+    power_of_two(rolled(block.byte()))
 }
 
 impl Fragments for Mxfp4 {
     const STEPS: usize = 1;
-    const LINKS: usize = 2;
+    const LINKS: usize = 4;
     const TWICE: bool = true;
     const SIGNED: bool = true;
     const SPREAD: u32 = 16;
     /// Steps are doubled.
     const UNIT: f32 = 0.5;
+    /// A block has one factor: its sums come together if it is the same half of both its products.
+    const GROUP: u32 = 2;
     /// Each alignment comes twice.
-    const TOGETHER: u32 = 8;
+    const TOGETHER: u32 = 4;
+    const BY_ALIGNMENT: bool = true;
     type Part = Part;
 
     #[inline(always)]
     fn first_column(number: u32, half: u32, t: u32) -> u32 {
-        table::first_column(number, half, t)
+        32 * half + 4 * t + 2 * number
     }
 
     #[inline(always)]
     fn load(block: Cursor, t: u32) -> Part {
+        let own = Cursor {
+            start: block.start + Self::BYTES * (t / 2),
+            ..block
+        };
         Part {
-            word: block.past(1).word_anywhere(t),
-            // A byte of which nothing is known: the compiler would mask it again behind the shift.
-            d: power_of_two(rolled(block.byte())),
+            words: [0, Self::BYTES].map(|bytes| block.past(bytes + 1).word_anywhere(t)),
+            d: factor(own),
+        }
+    }
+
+    #[inline(always)]
+    fn load_first(block: Cursor, t: u32) -> Part {
+        Part {
+            words: [block.past(1).word_anywhere(t), 0],
+            d: if t < 2 { factor(block) } else { 0.0 },
         }
     }
 
     #[inline(always)]
     fn bytes<const STEP: usize, const LINK: usize>(part: &Part) -> [u32; 2] {
-        table::FP4_STEPS.resident().of::<LINK>([part.word, part.word >> 16])
+        let codes = part.words.map(|word| if LINK < 2 { word } else { word >> 16 });
+        let steps = table::FP4_STEPS.resident();
+        match LINK % 2 {
+            0 => steps.of::<0>(codes),
+            _ => steps.of::<1>(codes),
+        }
     }
 
     #[inline(always)]

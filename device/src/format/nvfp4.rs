@@ -29,13 +29,14 @@ impl Format for Nvfp4 {
     }
 }
 
-/// The seven bits of each byte but 0x7f, which is no number and counts as 0.
+/// The seven bits each of scales `half` and `2 + half` of four, as those of an f16 and the next; 0x7f is no number and
+/// counts as 0.
 #[inline(always)]
-fn numbers(scales: u32) -> u32 {
-    let bits = scales & 0x7f7f_7f7f;
-    // One more sets the top bit of 0x7f alone; `prmt` makes a byte of it.
-    let next = bits + 0x0101_0101;
-    bits & !dot::permute_bytes(next, next, 0xba98)
+fn halves(scales: u32, half: u32) -> u32 {
+    // One more sets the top bit of 0x7f alone; `prmt` makes sixteen bits of it.
+    let next = (scales & 0x7f7f_7f7f) + 0x0101_0101;
+    let other = dot::permute_bytes(next, next, 0xaa88 + 0x1111 * half);
+    scales.rotate_left(7 + 24 * half) & 0x3f80_3f80 & !other
 }
 
 /// What a lane needs of a block.
@@ -43,7 +44,7 @@ fn numbers(scales: u32) -> u32 {
 pub struct Part {
     /// Two bytes of each sub-block.
     nibbles: [[u32; 2]; 2],
-    /// The scales of every other sub-block, from bits 0 and 16 on.
+    /// The scales of every other sub-block as f16.
     scales: u32,
 }
 
@@ -54,6 +55,7 @@ impl Fragments for Nvfp4 {
     const SIGNED: bool = true;
     const SPREAD: u32 = 8;
     const UNIT: f32 = SCALE;
+    const TOGETHER: u32 = 4;
     type Part = Part;
 
     #[inline(always)]
@@ -69,7 +71,7 @@ impl Fragments for Nvfp4 {
         });
         Part {
             nibbles,
-            scales: numbers(block.word()) >> (8 * (t / 2)),
+            scales: halves(block.word(), t / 2),
         }
     }
 
@@ -80,8 +82,7 @@ impl Fragments for Nvfp4 {
 
     #[inline(always)]
     fn scale<const STEP: usize>(part: &Part) -> [f32; 2] {
-        let bits = part.scales >> (16 * STEP) & 127;
-        [half(bits << 7), 0.0]
+        [half(part.scales >> (16 * STEP) & 0xffff), 0.0]
     }
 }
 
@@ -93,8 +94,11 @@ mod tests {
     fn all_bytes_but_one_are_numbers() {
         for byte in 0..=255 {
             let number = if byte & 127 == 127 { 0 } else { byte & 127 };
-            assert_eq!(numbers(byte * 0x0101_0101), number * 0x0101_0101, "{byte}");
+            for half in 0..2 {
+                assert_eq!(halves(byte * 0x0101_0101, half), number * 0x80_0080, "{byte}");
+            }
         }
-        assert_eq!(numbers(0x7f01_fe7f), 0x0001_7e00);
+        assert_eq!(halves(0x7f01_fe7f, 0), 0x0080_0000);
+        assert_eq!(halves(0x7f01_fe7f, 1), 0x0000_3f00);
     }
 }

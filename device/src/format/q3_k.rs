@@ -47,11 +47,9 @@ unsafe fn scale(block: *const u8, j: u32) -> u32 {
 pub struct Part {
     low: [[u32; 2]; 2],
     third: [u32; 2],
-    /// Scales as signed bytes, four times too large: those of two neighbours and the two 32 columns further.
-    scales: [u32; 4],
+    /// Scales of the lane's half as signed bytes, four times too large: of steps 0 to 3, and 4 to 7.
+    scales: [u32; 2],
     d: f32,
-    /// 0 or 1: the lane's half.
-    half: u32,
 }
 
 /// Bits below a weight's in its byte, by the quarter of 128 columns that it is in.
@@ -59,16 +57,14 @@ const BELOW: [usize; 4] = [0, 2, 4, 4];
 
 impl Fragments for Q3K {
     const STEPS: usize = 8;
-    const TERM: Term = Term::Offset;
+    const TERM: Term = Term::Scaled;
+    /// 4, and steps are 2⁴ times too large.
+    const OFFSET: i32 = 4 << 4;
     const WHOLE: bool = true;
+    const BY_ALIGNMENT: bool = true;
     /// Scales are 4 times too large, steps 2⁴ times.
     const UNIT: f32 = 1.0 / 64.0;
     type Part = Part;
-
-    #[inline(always)]
-    fn offset(step: u32, _half: u32) -> i32 {
-        4 << BELOW[step as usize % 4]
-    }
 
     #[inline(always)]
     fn load(block: Cursor, t: u32) -> Part {
@@ -80,21 +76,17 @@ impl Fragments for Q3K {
             packed[I] = block.past(96 + 4 * I as u32).word_even();
         });
         let third = block.past(4 * t);
+        // A step's two scales lie side by side.
+        let own = |a: u32, b: u32| dot::permute_bytes(a, b, 0x6420 + 0x1111 * (t / 2));
         let [a, b, high] = packed;
-        // Less 32 is the uppermost bit turned, as a sign.
-        let high = high ^ 0xaaaa_aaaa;
+        // Two steps' upper bits in bits 2 and 3, two later ones' in 6 and 7. Less 32 is the uppermost bit turned, as a sign.
+        let (nibbles, high) = (own(a, b), own(high << 2, high) ^ 0x8888_8888);
         let scales = |nibbles: u32, bits: u32| nibbles & 0x3c3c_3c3c | bits & 0xc0c0_c0c0;
         Part {
             low,
             third: [third.word_even(), third.past(16).word_even()],
-            scales: [
-                scales(a << 2, high << 6),
-                scales(b << 2, high << 4),
-                scales(a >> 2, high << 2),
-                scales(b >> 2, high),
-            ],
+            scales: [scales(nibbles << 2, high << 4), scales(nibbles >> 2, high)],
             d: block.past(108).half(),
-            half: t / 2,
         }
     }
 
@@ -113,10 +105,15 @@ impl Fragments for Q3K {
         [byte(0), byte(1)]
     }
 
-    /// Eight steps of at most 16·4·128, times 4·32·2⁴.
+    #[inline(always)]
+    fn scales(part: &Part) -> [u32; 2] {
+        part.scales
+    }
+
+    /// Eight steps of at most 16·7·128, times 4·32·2⁴, and sixteen offsets of 4·2⁴·16·128, times 4·32.
     #[inline(always)]
     fn factor<const STEP: usize>(part: &Part) -> i32 {
-        signed_byte(part.scales[STEP / 2], 2 * (STEP as u32 % 2) + part.half) << (4 - BELOW[STEP % 4])
+        signed_byte(part.scales[STEP / 4], STEP as u32 % 4) << (4 - BELOW[STEP % 4])
     }
 
     #[inline(always)]

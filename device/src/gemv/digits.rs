@@ -9,9 +9,6 @@ use super::ring::{PIECE, WARPS};
 use crate::format::fragment::{Fragments, Term};
 use cuda_std::prelude::*;
 
-/// 1.5·2²³ as bits, and as a float: a whole number below 2²² in size added to the bits is the float's sum.
-const WHOLE: (i32, f32) = (0x4b40_0000, 12_582_912.0);
-
 /// Exponent of the largest activation's power less that of the multiples' unit.
 const EXPONENT: u32 = 29;
 
@@ -27,20 +24,9 @@ const FACTORS: u32 = 4;
 /// Exponent of the unit of sums of activations less that of activations' own: so many are at most added.
 const SUMS: i32 = 5;
 
-/// Where the sums of a step begin as bits, so that they are floats plus [`WHOLE`].1, unless they are used as they are.
-#[inline(always)]
-const fn origin<F: Fragments>() -> i32 {
-    if F::WHOLE { 0 } else { WHOLE.0 }
-}
-
-/// A sum that began at [`Activations::start`].
-#[inline(always)]
-pub(super) fn float_of<F: Fragments>(sum: i32) -> f32 {
-    if F::WHOLE {
-        float::from_i32(sum)
-    } else {
-        f32::from_bits(sum as u32) - WHOLE.1
-    }
+/// Products that `columns` columns have room for: blocks may be multiplied two by two.
+const fn products(columns: u32) -> u32 {
+    columns.div_ceil(64) * 2
 }
 
 /// The activations of a round.
@@ -73,12 +59,12 @@ impl Four {
     /// Their activations; zeros behind the last column.
     #[inline(always)]
     unsafe fn load<F: Fragments>(self, x: *const f32, columns: u32) -> [f32; 4] {
-        if 32 * self.product >= columns {
+        let products = F::COLUMNS / 32;
+        let group = self.product / products * F::COLUMNS;
+        let first = group + F::first_column(self.product % products, self.half, self.t);
+        if first >= columns {
             return [0.0; 4];
         }
-        let products = F::BLOCK / 32;
-        let block = self.product / products * F::BLOCK;
-        let first = block + F::first_column(self.product % products, self.half, self.t);
         let second = if F::SPREAD == 1 { 2 } else { F::SPREAD };
         // SAFETY: the caller's: the block lies within x, whose start is aligned to 16 bytes; the column is even.
         let [a, b] =
@@ -130,6 +116,21 @@ fn digits(numbers: [i32; 4]) -> [u32; 4] {
     ]
 }
 
+/// Sums of a half's sixteen digits: digits 2t and 2t + 1 in lane t, 0 or 1.
+#[inline(always)]
+fn digit_sums(digits: [u32; 4], t: u32) -> [i32; 2] {
+    let sum = |word: u32| dot::dp4a_ss(word, 0x0101_0101, 0);
+    // Two in a word.
+    let pair = |i: usize| sum(digits[i]) + (sum(digits[i + 1]) << 16);
+    let mut pairs = [pair(0), pair(2)];
+    unroll!(for I in 0..2 {
+        pairs = pairs.map(|pair| pair + warp::shuffle_xor(pair, 1 << I));
+    });
+    let pair = if t == 0 { pairs[0] } else { pairs[1] };
+    let low = (pair << 16) >> 16;
+    [low, (pair - low) >> 16]
+}
+
 /// The sum of the activations of a half, or of a sub-block that two products share.
 #[inline(always)]
 fn half_sum<F: Fragments>([a, b, c, d]: [f32; 4]) -> f32 {
@@ -152,7 +153,7 @@ fn half_factor<F: Fragments>(half: u32) -> f32 {
 impl Activations {
     /// Bytes of shared memory for `columns` activations.
     pub const fn bytes(columns: u32) -> u32 {
-        (WARPS * (FACTORS + PRODUCTS * TERMS) + columns / 32 * FRAGMENT) * 4
+        (WARPS * (FACTORS + PRODUCTS * TERMS) + products(columns) * FRAGMENT) * 4
     }
 
     #[inline(always)]
@@ -162,7 +163,7 @@ impl Activations {
         Self {
             factors: shared::dynamic(offset, factors),
             terms: shared::dynamic(offset + 4 * factors, terms),
-            fragments: shared::dynamic(offset + 4 * (factors + terms), FRAGMENT * (columns / 32)),
+            fragments: shared::dynamic(offset + 4 * (factors + terms), FRAGMENT * products(columns)),
         }
     }
 
@@ -189,7 +190,7 @@ impl Activations {
     #[inline(always)]
     fn put<F: Fragments>(self, four: Four, x: [f32; 4], [unit, inverse]: [f32; 2], columns: u32) {
         let digits = digits(x.map(|x| float::to_i32_round(x * inverse)));
-        let inside = 32 * four.product < columns;
+        let inside = four.product < products(columns);
         if inside {
             unroll!(for N in 0..4 {
                 let column = 4 * four.half + N as u32;
@@ -206,6 +207,7 @@ impl Activations {
         match F::TERM {
             Term::Nothing => {}
             Term::Offset => self.put_starts::<F>(four, digits, inside),
+            Term::Scaled => self.put_digit_sums(four, digits, inside),
             Term::Minimum => self.put_sums::<F>(four, x, inverse, inside),
             Term::Minima => self.put_sum_digits::<F>(four, x, inverse, inside),
         }
@@ -214,20 +216,33 @@ impl Activations {
     /// Where the sums of a half begin: what its bytes are too large by, times the activations, is taken off.
     #[inline(always)]
     fn put_starts<F: Fragments>(self, four: Four, digits: [u32; 4], inside: bool) {
-        let sum = |word: u32| dot::dp4a_ss(word, 0x0101_0101, 0);
-        // Two sums of sixteen digits in a word.
-        let pair = |i: usize| sum(digits[i]) + (sum(digits[i + 1]) << 16);
-        let mut pairs = [pair(0), pair(2)];
-        unroll!(for I in 0..2 {
-            pairs = pairs.map(|pair| pair + warp::shuffle_xor(pair, 1 << I));
-        });
+        let sums = digit_sums(digits, four.t);
         if inside && four.t < 2 {
-            let pair = if four.t == 0 { pairs[0] } else { pairs[1] };
-            let low = (pair << 16) >> 16;
             let offset = F::offset(four.product % (F::BLOCK / 32), four.half);
-            let start = |sum: i32| (origin::<F>() - offset * sum) as u32;
+            let starts = sums.map(|sum| (-offset * sum) as u32);
             let at = TERMS * four.product + 2 * (2 * four.half + four.t);
-            self.terms.store_as(at, U32x2([start(low), start((pair - low) >> 16)]));
+            self.terms.store_as(at, U32x2(starts));
+        }
+    }
+
+    /// The sums of a half's digits, for all sixteen halves of a block: bytes that scales meet, those of first halves in the
+    /// first lane of a column, of second ones in the third; the others have zeros. The lower bytes' columns are as the digits',
+    /// the upper ones' follow.
+    #[inline(always)]
+    fn put_digit_sums(self, four: Four, digits: [u32; 4], inside: bool) {
+        let sums = digit_sums(digits, four.t);
+        let (piece, step) = (four.product / PRODUCTS, four.product % PRODUCTS);
+        let terms = self.terms.slice(TERMS * PRODUCTS * piece, TERMS * PRODUCTS);
+        if inside && four.t < 2 {
+            unroll!(for I in 0..2 {
+                let at = 32 * (2 * four.t + I as u32) + 16 * four.half + step;
+                let bytes: Shared<u8> = terms.cast();
+                bytes.store(at, sums[I] as u8);
+                bytes.store(at + 4 * 32, ((sums[I] + 128) >> 8) as u8);
+            });
+        } else if inside {
+            let word = 2 * (2 * step + four.half) + four.t - 2;
+            terms.store(4 * (word / 2) + 2 + word % 2, 0);
         }
     }
 
@@ -270,10 +285,13 @@ impl Activations {
         }
     }
 
-    /// What lane `t`'s sums of piece `piece` are multiplied by.
+    /// What the lane's sums of the warp's piece, which has `columns` columns, are multiplied by.
     #[inline(always)]
-    pub fn factor(self, piece: u32, t: u32) -> f32 {
-        self.factors.load(FACTORS * piece + t)
+    pub fn own_factor(self, columns: u32) -> f32 {
+        if columns == 0 {
+            return 0.0;
+        }
+        self.factors.load(FACTORS * warp::index() + warp::lane() % 4)
     }
 
     /// The lane's part of product `product`'s fragment.
@@ -286,7 +304,7 @@ impl Activations {
     #[inline(always)]
     pub fn start<F: Fragments>(self, step: u32, t: u32) -> [i32; 4] {
         if F::TERM != Term::Offset {
-            return [origin::<F>(); 4];
+            return [0; 4];
         }
         let [a, b] = self
             .terms
@@ -301,6 +319,14 @@ impl Activations {
     pub fn sums<F: Fragments>(self, block: u32) -> ([u32; 2], f32) {
         let terms = self.terms.load_as::<U32x2>(TERMS * PRODUCTS * block + 2 * warp::lane());
         (terms.0, (1 << SUMS) as f32 / F::UNIT)
+    }
+
+    /// The lane's part of the fragment that block `block`'s scales meet.
+    #[inline(always)]
+    pub fn digit_sums(self, block: u32) -> [u32; 2] {
+        self.terms
+            .load_as::<U32x2>(TERMS * PRODUCTS * block + 2 * warp::lane())
+            .0
     }
 
     /// The activations' sum of lane `t`'s half of step `step`; 0 in the second lane of a half.

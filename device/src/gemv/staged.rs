@@ -6,7 +6,7 @@
 //! rows at a time ([`ring`](super::ring)), a warp 256 columns of them. Rows of more columns than all warps have come in
 //! several rounds, whose sums meet in y.
 
-use super::digits::{Activations, float_of};
+use super::digits::Activations;
 use super::ring::{self, COLUMNS, Matrix, PIECE, ROWS, Rows, WARPS, round_columns};
 use super::{Extra, rank_stride};
 use crate::format::cursor::Cursor;
@@ -38,11 +38,13 @@ type Parts<F> = [<F as Fragments>::Part; 2];
 fn sums_of<F: Fragments, const STEP: usize>(parts: &Parts<F>, x: Activations, block: u32) -> [i32; 4] {
     let step = block * F::STEPS as u32 + STEP as u32;
     let mut sums = x.start::<F>(step, warp::lane() % 4);
-    let mut activations = x.fragment(step * F::OWN as u32);
-    unroll!(for LINK in 0..2 {
+    let mut activations = [0; 2];
+    unroll!(for LINK in 0..4 {
         if LINK < F::LINKS {
-            if LINK == 1 && !F::TWICE {
-                activations = x.fragment(step * F::OWN as u32 + 1);
+            if !F::TWICE {
+                activations = x.fragment(step * F::OWN as u32 + LINK as u32);
+            } else if LINK % 2 != 1 {
+                activations = x.fragment(step * F::OWN as u32 + LINK as u32 / 2);
             }
             let rows = [F::bytes::<STEP, LINK>(&parts[0]), F::bytes::<STEP, LINK>(&parts[1])];
             sums = fragment::multiply::<F>(rows, activations, sums);
@@ -51,11 +53,21 @@ fn sums_of<F: Fragments, const STEP: usize>(parts: &Parts<F>, x: Activations, bl
     sums
 }
 
-/// Adds sums to the totals, each times its row's factor.
+/// Adds sums of blocks to the totals, each times its row's factor.
 #[inline(always)]
-fn add<F: Fragments>(sums: [i32; 4], factors: [f32; 2], totals: &mut Totals) {
+fn add(sums: [i32; 4], factors: [f32; 2], totals: &mut Totals) {
     unroll!(for I in 0..4 {
-        totals[I / 2][I % 2] = float::fma(factors[I / 2], float_of::<F>(sums[I]), totals[I / 2][I % 2]);
+        totals[I / 2][I % 2] = float::fma(factors[I / 2], float::from_i32(sums[I]), totals[I / 2][I % 2]);
+    });
+}
+
+/// Adds sums of steps to the totals' first digits, each times its row's factor. They are joined as whole numbers: 32 products
+/// of a byte and two digits stay below 2³¹, and half as many floats are made and added.
+#[inline(always)]
+fn add_joined(sums: [i32; 4], factors: [f32; 2], totals: &mut Totals) {
+    unroll!(for R in 0..2 {
+        let sum = 256 * sums[2 * R + 1] + sums[2 * R];
+        totals[R][0] = float::fma(factors[R], float::from_i32(sum), totals[R][0]);
     });
 }
 
@@ -65,7 +77,7 @@ fn add_steps<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
     unroll!(for STEP in 0..2 {
         if STEP < F::STEPS {
             let scales = [F::scale::<STEP>(&parts[0]), F::scale::<STEP>(&parts[1])];
-            add::<F>(
+            add_joined(
                 sums_of::<F, STEP>(parts, x, block),
                 [scales[0][0], scales[1][0]],
                 totals,
@@ -80,10 +92,25 @@ fn add_steps<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
     });
 }
 
+/// What a block's weights are too large by, times the activations.
+#[inline(always)]
+fn offsets<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32) -> [i32; 4] {
+    let mut all = [0; 4];
+    if F::TERM == Term::Scaled {
+        let scales = [F::scales(&parts[0]), F::scales(&parts[1])];
+        let [a, b] = scales;
+        all = mma::m16n8k32_s8([a[0], b[0], a[1], b[1]], x.digit_sums(block), all);
+        // The upper bytes of digits' sums meet the last two lanes' columns.
+        let byte = if warp::lane() % 4 < 2 { 1 } else { 256 };
+        all = all.map(|sum| sum * (-F::OFFSET * byte));
+    }
+    all
+}
+
 /// Adds a block whose steps have whole factors to the totals.
 #[inline(always)]
 fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals: &mut Totals) {
-    let mut all = [0i32; 4];
+    let mut all = offsets::<F>(parts, x, block);
     unroll!(for STEP in 0..8 {
         if STEP < F::STEPS {
             let sums = sums_of::<F, STEP>(parts, x, block);
@@ -94,20 +121,27 @@ fn add_whole<F: Fragments>(parts: &Parts<F>, x: Activations, block: u32, totals:
         }
     });
     let scales = [F::scale::<0>(&parts[0]), F::scale::<0>(&parts[1])];
-    add::<F>(all, [scales[0][0], scales[1][0]], totals);
+    add(all, [scales[0][0], scales[1][0]], totals);
     if F::TERM == Term::Minima {
         let (activations, unit) = x.sums::<F>(block);
         let rows = [[F::minima(&parts[0]), 0], [F::minima(&parts[1]), 0]];
         let sums = fragment::multiply::<F>(rows, activations, [0; 4]);
-        add::<F>(sums, [unit * scales[0][1], unit * scales[1][1]], totals);
+        add(sums, [unit * scales[0][1], unit * scales[1][1]], totals);
     }
 }
 
-/// Adds block `index` of the warp's piece of two rows to the totals.
+/// Adds group `index` of the warp's piece of two rows to the totals, or its first block.
 #[inline(always)]
-fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals: &mut Totals) {
-    let (t, block) = (warp::lane() % 4, warp::index() * (PIECE / F::BLOCK) + index);
-    let part = |row: Cursor| F::load(row.past(index * F::BYTES), t);
+fn add_group<F: Fragments, const FIRST: bool>(rows: [Cursor; 2], x: Activations, index: u32, totals: &mut Totals) {
+    let (t, block) = (warp::lane() % 4, warp::index() * (PIECE / F::COLUMNS) + index);
+    let part = |row: Cursor| {
+        let group = row.past(index * F::GROUP * F::BYTES);
+        if FIRST {
+            F::load_first(group, t)
+        } else {
+            F::load(group, t)
+        }
+    };
     let parts = [part(rows[0]), part(rows[1])];
     if F::WHOLE {
         add_whole::<F>(&parts, x, block, totals);
@@ -116,53 +150,58 @@ fn add_block<F: Fragments>(rows: [Cursor; 2], x: Activations, index: u32, totals
     }
 }
 
-/// Adds the first `blocks` blocks, of which a piece has several.
+/// Adds the first `columns` columns, where a piece has several groups.
 #[inline(always)]
-fn add_small<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32, totals: &mut Totals) {
-    let (all, mut index) = (PIECE / F::BLOCK, 0);
-    if F::TOGETHER == all && blocks == all {
+fn add_small<F: Fragments>(rows: [Cursor; 2], x: Activations, columns: u32, totals: &mut Totals) {
+    let (all, groups, mut index) = (PIECE / F::COLUMNS, columns / F::COLUMNS, 0);
+    if F::TOGETHER == all && groups == all {
         unroll!(for I in 0..8 {
-            add_block::<F>(rows, x, I as u32, totals);
+            if (I as u32) < all {
+                add_group::<F, false>(rows, x, I as u32, totals);
+            }
         });
         return;
     }
-    while F::TOGETHER < all && index + F::TOGETHER <= blocks {
+    while F::TOGETHER < all && index + F::TOGETHER <= groups {
         unroll!(for I in 0..4 {
             if (I as u32) < F::TOGETHER {
-                add_block::<F>(rows, x, index + I as u32, totals);
+                add_group::<F, false>(rows, x, index + I as u32, totals);
             }
         });
         index = rolled(index + F::TOGETHER);
     }
-    while index < blocks {
-        add_block::<F>(rows, x, index, totals);
+    while index < groups {
+        add_group::<F, false>(rows, x, index, totals);
         index = rolled(index + 1);
+    }
+    if F::GROUP > 1 && index * F::COLUMNS < columns {
+        add_group::<F, true>(rows, x, index, totals);
     }
 }
 
-/// The warp's sums of the two rows that the lane has a part of, whose first block there is at the cursors.
+/// Sums of two rows, by digit, of the warp's first `columns` columns, of which the lane has a part; they begin at the
+/// cursors.
 #[inline(always)]
-fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, blocks: u32) -> [f32; 2] {
+fn two_rows<F: Fragments>(rows: [Cursor; 2], x: Activations, columns: u32) -> Totals {
     let mut totals = [[0f32; 2]; 2];
-    if F::BLOCK == PIECE {
-        if blocks > 0 {
-            add_block::<F>(rows, x, 0, &mut totals);
-        }
-    } else {
-        add_small::<F>(rows, x, blocks, &mut totals);
+    if F::COLUMNS < PIECE {
+        add_small::<F>(rows, x, columns, &mut totals);
+    } else if columns > 0 {
+        add_group::<F, false>(rows, x, 0, &mut totals);
     }
-    let factor = if blocks > 0 {
-        x.factor(warp::index(), warp::lane() % 4)
-    } else {
-        0.0
-    };
-    totals.map(|[low, high]| {
-        let mut sum = float::fma(256.0, high, low) * factor;
-        unroll!(for I in 0..2 {
-            sum += warp::shuffle_xor(sum, 1 << I);
-        });
-        sum
-    })
+    totals
+}
+
+/// The warp's sum of one of the lane's two rows: in odd lanes of the second. The lane's sums are to be multiplied by
+/// `factor`.
+#[inline(always)]
+fn warp_sum<F: Fragments>(totals: Totals, factor: f32) -> f32 {
+    let joined = |[low, high]: [f32; 2]| if F::WHOLE { float::fma(256.0, high, low) } else { low };
+    let [first, second] = totals.map(|digits| joined(digits) * factor);
+    let odd = warp::lane() % 2 == 1;
+    let (own, other) = if odd { (second, first) } else { (first, second) };
+    let sum = own + warp::shuffle_xor(other, 1);
+    sum + warp::shuffle_xor(sum, 2)
 }
 
 /// Where results go.
@@ -175,13 +214,13 @@ struct Results {
 }
 
 impl Results {
-    /// Leaves the warp's sums of step number `number`.
+    /// Leaves the warp's sum in step number `number`.
     #[inline(always)]
-    fn leave(&self, sums: [f32; 2], number: u32) {
+    fn leave(&self, sum: f32, number: u32) {
         let (row, t) = (warp::lane() / 4, warp::lane() % 4);
-        let at = (number % 2 * WARPS + warp::index()) * ROWS + row;
         if t < 2 {
-            self.sums.store(at + 8 * t, if t == 0 { sums[0] } else { sums[1] });
+            let own = warp::index() * ROWS + row + 8 * t;
+            self.sums.store(number % 2 * SUMS + own, sum);
         }
     }
 
@@ -219,23 +258,30 @@ impl Results {
     unsafe fn round<F: Fragments>(&self, mut ring: Rows<F>, x: Activations, round: u32) {
         let (mut row, stride) = (ROWS * thread::block_idx_x(), ROWS * thread::grid_dim_x());
         let columns = (self.matrix.columns - round * COLUMNS).saturating_sub(PIECE * warp::index());
-        let blocks = columns.min(PIECE) / F::BLOCK;
-        let before = PIECE / F::BLOCK * F::BYTES * warp::index();
-        let starts = [0, 8].map(|more| ring.start(warp::lane() / 4 + more, before));
-        let mut number = 0;
+        let columns = columns.min(PIECE);
+        warp::sync();
+        let factor = x.own_factor(columns);
+        let starts = ring.starts();
+        let aligned = F::BY_ALIGNMENT && warp::all(starts[0].is_multiple_of(4));
+        let (mut number, mut stage) = (0, 0);
         while row < self.matrix.rows {
             Rows::<F>::wait();
+            let other = ring.other(stage);
             if row + stride < self.matrix.rows {
                 // SAFETY: all have read what lay there, two steps ago.
-                unsafe { ring.fetch(row + stride, stride, number + 1) };
+                unsafe { ring.fetch(row + stride, stride, other) };
             }
             if number > 0 {
                 // SAFETY: the launch's contract.
                 unsafe { self.store(number - 1, row - stride, round) };
             }
-            let rows = starts.map(|start| ring.cursor(start, number));
-            self.leave(two_rows::<F>(rows, x, blocks), number);
-            (row, number) = (row + stride, number + 1);
+            let totals = if aligned {
+                two_rows::<F>(ring.cursors(starts, stage, true), x, columns)
+            } else {
+                two_rows::<F>(ring.cursors(starts, stage, false), x, columns)
+            };
+            self.leave(warp_sum::<F>(totals, factor), number);
+            (row, number, stage) = (row + stride, number + 1, other);
         }
         thread::sync_threads();
         // SAFETY: as above; a block of threads has rows.

@@ -35,9 +35,10 @@ fn check(machine: &mut dyn Machine, seed: u64, ty: TensorType) -> Result<f64, St
 }
 
 /// Types of which activations' sums take part in the product in every way that there is.
-const WAYS: [TensorType; 5] = [
+const WAYS: [TensorType; 6] = [
     TensorType::Q4_0,
     TensorType::Q4_1,
+    TensorType::Q3_K,
     TensorType::Q4_K,
     TensorType::Q6_K,
     TensorType::MXFP4,
