@@ -55,7 +55,7 @@ pub(super) fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
 ///
 /// # Safety
 /// The arguments of a launch that [`norm_qkv`] prepared.
-#[kernel(pdl)]
+#[kernel(pdl, registers = 56)]
 pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, routing: Routing, shape: QkvShape) {
     thread::touch(shape.columns);
     let at = Place::new(shape.columns / 256);
