@@ -46,6 +46,18 @@ pub fn rolled(number: u32) -> u32 {
     } emu { number } }
 }
 
+/// The same number, made where this stands: a loop that uses it does not keep what follows from it in registers.
+#[inline(always)]
+#[must_use]
+pub fn remade(number: u32) -> u32 {
+    on! { ptx {
+        let mut number = number;
+        // SAFETY: no instruction.
+        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(nomem, nostack, preserves_flags)) };
+        number
+    } emu { number } }
+}
+
 #[cfg(test)]
 mod tests {
     fn sum<const N: usize>(values: [u32; 32]) -> u32 {

@@ -5,7 +5,7 @@ use crate::decode::kv::{BLOCK, Encoded, KvType};
 use crate::decode::rope;
 use cuda_std::prelude::*;
 
-/// The pairs of one lane, of a head of `HD` dims (at most 256): which dims, how they rotate, and the norm's weights.
+/// The pairs of one lane, of a head of `HD` dims (at most 256): which dims, and how they rotate.
 pub(crate) struct Pairs<const HD: u32> {
     dims: [(u32, u32); 4],
     turns: [(f32, f32); 4],
@@ -14,6 +14,9 @@ pub(crate) struct Pairs<const HD: u32> {
 /// The values of a lane's pairs.
 pub(crate) type Values = [(f32, f32); 4];
 
+/// The frequencies of a lane's pairs.
+pub(crate) type Frequencies = [F32x2; 4];
+
 impl<const HD: u32> Pairs<HD> {
     /// The lane's pairs at `position`. Reads the rotation table only: data that no launch of a step writes.
     ///
@@ -21,23 +24,61 @@ impl<const HD: u32> Pairs<HD> {
     /// `frequencies` holds `shape.rotated / 2` entries.
     #[inline(always)]
     pub(crate) unsafe fn at(position: u32, shape: &AttentionShape, frequencies: *const F32x2, lane: u32) -> Self {
-        let mut pairs = Self {
-            dims: [(0, 0); 4],
-            turns: [(0.0, 1.0); 4],
-        };
+        let mut pairs = Self::of(shape, lane);
+        // SAFETY: passed on.
+        let frequencies = unsafe { pairs.frequencies(shape, frequencies, lane) };
+        pairs.rotate(position, shape, &frequencies, lane);
+        pairs
+    }
+
+    /// The lane's pairs, before they are told how they rotate.
+    #[inline(always)]
+    pub(crate) fn of(shape: &AttentionShape, lane: u32) -> Self {
+        let mut dims = [(0, 0); 4];
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
-                let pair = lane + 32 * I as u32;
-                pairs.dims[I] = rope::dims_of_pair(pair, shape.rotated, shape.pairing);
-                if pair < shape.rotated / 2 {
-                    // SAFETY: the pair rotates, so the table has its entry.
-                    let frequency = unsafe { global::load_nc(frequencies.add(pair as usize)) };
-                    let (sin, cos) = crate::rope::rotation(position, frequency);
-                    pairs.turns[I] = (sin * shape.mscale, cos * shape.mscale);
+                dims[I] = rope::dims_of_pair(lane + 32 * I as u32, shape.rotated, shape.pairing);
+            }
+        });
+        Self {
+            dims,
+            turns: [(0.0, 1.0); 4],
+        }
+    }
+
+    /// The frequencies of the pairs that rotate.
+    ///
+    /// # Safety
+    /// As [`at`](Self::at).
+    #[inline(always)]
+    pub(crate) unsafe fn frequencies(
+        &self,
+        shape: &AttentionShape,
+        frequencies: *const F32x2,
+        lane: u32,
+    ) -> Frequencies {
+        let mut found = [F32x2([0.0; 2]); 4];
+        unroll!(for I in 0..4 {
+            let pair = lane + 32 * I as u32;
+            if (I as u32) < HD / 64 && pair < shape.rotated / 2 {
+                // SAFETY: the pair rotates, so the table has its entry.
+                found[I] = unsafe { global::load_nc(frequencies.add(pair as usize)) };
+            }
+        });
+        found
+    }
+
+    /// Sets how the pairs rotate at `position`.
+    #[inline(always)]
+    pub(crate) fn rotate(&mut self, position: u32, shape: &AttentionShape, frequencies: &Frequencies, lane: u32) {
+        unroll!(for I in 0..4 {
+            if (I as u32) < HD / 64 {
+                let (sin, cos) = crate::rope::rotation(position, frequencies[I]);
+                if lane + 32 * (I as u32) < shape.rotated / 2 {
+                    self.turns[I] = (sin * shape.mscale, cos * shape.mscale);
                 }
             }
         });
-        pairs
     }
 
     /// The lane's values of the head at `x`.

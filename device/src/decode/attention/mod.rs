@@ -20,7 +20,7 @@
 //! reads back what was just written. Warps meet in shared memory, splits in a workspace, where the last warp to arrive with a query
 //! head adds them up ([`combine`]): the result does not depend on who was last.
 //!
-//! **What is loaded before the wait**: position, page table, rotation, norm weights, and each warp's first two batches
+//! **What is loaded before the wait**: position, page table, frequencies, norm weights, and each warp's first two batches
 //! (up to 128 dims, that is all of its first chunk). Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
 //! successor start (`topk_gateup`, and the embedding at the start of a step).
 
@@ -45,8 +45,8 @@ use super::kv::{self, Bf16, CHUNK, Corner, F16, KvType, Q8_0};
 use super::state::StepState;
 use combine::{NEW, Partial, Room, Workspace};
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
-use lane::{Pairs, Values};
+use cuda_std::unroll::{remade, rolled};
+use lane::{Frequencies, Pairs, Values};
 use softmax::Running;
 use tile::{Output, Queries, Scores, Weights};
 
@@ -106,12 +106,8 @@ struct Block<const HD: u32> {
 }
 
 impl<const HD: u32> Block<HD> {
-    /// # Safety
-    /// The arguments of the launch.
     #[inline(always)]
-    unsafe fn new(a: &Arguments) -> Self {
-        // SAFETY: the state is not written while a step runs, except by its last launch.
-        let position = unsafe { global::load(&raw const (*a.state).position) };
+    fn new(a: &Arguments, position: u32) -> Self {
         let (split, splits) = (thread::block_idx_x(), thread::grid_dim_x());
         Self {
             position,
@@ -128,7 +124,7 @@ impl<const HD: u32> Block<HD> {
     /// This block takes the new token.
     #[inline(always)]
     fn owner(&self) -> bool {
-        self.split == self.share.active - 1
+        self.share.last
     }
 
     /// Warps that have a chunk.
@@ -151,7 +147,7 @@ impl<const HD: u32> Block<HD> {
     /// Byte of a pool at which the key or value head of this block begins in page `page`.
     #[inline(always)]
     fn head<T: KvType>(&self, a: &Arguments, page: u32) -> usize {
-        T::FORMAT.head_at(page, a.shape.page_bytes, self.kv_head, HD)
+        T::FORMAT.head_at(page, rolled(a.shape.page_bytes), remade(self.kv_head), HD)
     }
 }
 
@@ -163,31 +159,34 @@ impl<const HD: u32> Block<HD> {
 unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
     // SAFETY: all accesses are those of a prepared launch; each is explained where it is not obvious.
     unsafe {
-        let block = Block::<HD>::new(&a);
+        // The state is not written while a step runs, except by its last launch.
+        let position = global::load(&raw const (*a.state).position);
+        // What needs no position is on its way meanwhile.
+        let pairs = Pairs::<HD>::of(&a.shape, warp::lane());
+        let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
+        let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
+        let block = Block::<HD>::new(&a, position);
         // It holds no registers that the next launch needs: the blocks with work wait.
-        if block.split >= block.share.active {
+        if block.share.idle {
             pdl::leave();
             return;
         }
         let room = Room::<HD, GROUPS>::new(block.warps);
-        let pairs = Pairs::<HD>::at(block.position, &a.shape, a.frequencies, block.lane);
-        let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
-        let new_head = block.head::<T>(&a, block.page(&a, block.position));
         let mut warp = Warp::<T, HD, GROUPS>::start(&a, &block);
-        room.clear_spare_rows(block.group);
+        let new_head = block.head::<T>(&a, block.page(&a, block.position));
         pdl::launch_dependents();
         pdl::wait();
 
         let prepare = Prepare {
             a: &a,
             block: &block,
-            pairs: &pairs,
+            pairs,
             room,
             q_weight,
             k_weight,
             new_head,
         };
-        prepare.run::<T>(|| warp.clip_first(&block));
+        prepare.run::<T>(&frequencies, || warp.clip_first(&block));
         thread::sync_threads();
         warp.run(&a, &block, room.queries);
         if block.warp < block.busy() {
@@ -205,7 +204,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
 struct Prepare<'a, const HD: u32, const GROUPS: usize> {
     a: &'a Arguments,
     block: &'a Block<HD>,
-    pairs: &'a Pairs<HD>,
+    pairs: Pairs<HD>,
     room: Room<HD, GROUPS>,
     q_weight: Values,
     k_weight: Values,
@@ -223,8 +222,8 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
     /// # Safety
     /// As [`attend`], after the wait.
     #[inline(always)]
-    unsafe fn run<T: KvType>(&self, meanwhile: impl FnOnce()) {
-        let (a, block, pairs) = (self.a, self.block, self.pairs);
+    unsafe fn run<T: KvType>(mut self, frequencies: &Frequencies, meanwhile: impl FnOnce()) {
+        let (a, block) = (self.a, self.block);
         let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
         let query = |head: u32| row(block.kv_head * block.group + head);
         let nothing = [(0.0, 0.0); 4];
@@ -232,12 +231,12 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
         // SAFETY: heads of the group and the new token's lie in `qkv`.
         unsafe {
             if head < block.group {
-                x = pairs.load(query(head));
+                x = self.pairs.load(query(head));
             }
             if block.owner() {
                 let value = row(a.shape.heads + a.shape.kv_heads + block.kv_head);
                 let thread = block.warp * 32 + block.lane;
-                k = pairs.load(row(a.shape.heads + block.kv_head));
+                k = self.pairs.load(row(a.shape.heads + block.kv_head));
                 v = if thread < HD {
                     global::load(value.add(thread as usize))
                 } else {
@@ -245,6 +244,8 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
                 };
             }
             meanwhile();
+            self.room.clear_spare_rows(block.group);
+            self.pairs.rotate(block.position, &a.shape, frequencies, block.lane);
             if block.owner() {
                 self.append_value::<T>(row(a.shape.heads + a.shape.kv_heads + block.kv_head), v);
             }
@@ -256,7 +257,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
                 self.head::<T>(head, &x, q_scale, &k);
                 head = rolled(head + block.warps);
                 if head < block.group {
-                    x = pairs.load(query(head));
+                    x = self.pairs.load(query(head));
                     [q_scale, _] = self.norm_scales([(&x, a.q_norm), (&nothing, a.q_norm)]);
                 }
             }
@@ -266,7 +267,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
     /// Query head `head` of the group, which is `x`, and its score for the new token's key `k`.
     #[inline(always)]
     fn head<T: KvType>(&self, head: u32, x: &Values, norm: f32, k: &Values) {
-        let (a, pairs) = (self.a, self.pairs);
+        let (a, pairs) = (self.a, &self.pairs);
         // Scores are kept in units of log₂ e, for ex2.
         let scale = a.shape.scale * core::f32::consts::LOG2_E;
         let x = pairs.turn(x, &self.q_weight, scale * norm);
@@ -300,7 +301,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
     /// part of it.
     #[inline(always)]
     unsafe fn append_key<T: KvType>(&self, x: &Values, scale: f32) -> Values {
-        let (a, block, pairs) = (self.a, self.block, self.pairs);
+        let (a, block, pairs) = (self.a, self.block, &self.pairs);
         let slot = block.position % kv::PAGE_TOKENS;
         let x = pairs.turn(x, &self.k_weight, scale);
         // The first warps store the value.
@@ -386,14 +387,14 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
         }
     }
 
-    /// Looks up the page of the chunk behind this one, if there is one.
+    /// Looks up the page of the chunk behind this one, or of the last one where there is none: a register that is loaded
+    /// in some cases only would be waited for at once.
     #[inline(always)]
     unsafe fn find_next(&mut self, a: &Arguments, block: &Block<HD>) {
-        let next = self.chunk + block.warps;
-        if next < block.share.end {
-            // SAFETY: the chunk holds an old token.
-            self.pages[1] = unsafe { block.page(a, next * CHUNK) };
-        }
+        let (next, last) = (self.chunk + block.warps, block.share.end - 1);
+        let next = if next < last { next } else { last };
+        // SAFETY: the chunk holds an old token.
+        self.pages[1] = unsafe { block.page(a, next * CHUNK) };
     }
 
     /// Sends for batch `i` of chunk `chunk`, which lies in page `page`.
@@ -422,7 +423,7 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
             unsafe {
                 self.one(a, block, queries);
                 self.pages[0] = self.pages[1];
-                self.chunk += block.warps;
+                self.chunk = rolled(self.chunk + block.warps);
                 self.find_next(a, block);
             }
         }

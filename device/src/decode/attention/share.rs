@@ -14,6 +14,10 @@ pub struct Share {
     pub end: u32,
     /// Splits that have work; the last of them also takes the new token.
     pub active: u32,
+    /// The split has no work.
+    pub idle: bool,
+    /// It is the last one that has.
+    pub last: bool,
 }
 
 impl Share {
@@ -32,17 +36,23 @@ impl Share {
         let begin = first / CHUNK;
         let end = position.div_ceil(CHUNK);
         let chunks = end.saturating_sub(begin);
-        // A division by what could be zero would bring a panic with it.
-        let even = chunks.div_ceil(at_least_one(splits));
-        let each = if even < least { least } else { even };
-        let active = chunks.div_ceil(at_least_one(each));
-        let from = begin + split * each;
-        let to = if from + each < end { from + each } else { end };
+        // Divisions take long, and what loads first waits for the first one. One by what could be zero would bring a panic
+        // with it.
+        let each = if chunks <= least * splits {
+            least
+        } else {
+            chunks.div_ceil(at_least_one(splits))
+        };
+        let each = at_least_one(each);
+        let (from, all) = (split * each, at_least_one(chunks));
+        let to = if from + each < chunks { from + each } else { chunks };
         Self {
             first,
-            begin: from,
-            end: to,
-            active: if active == 0 { 1 } else { active },
+            begin: begin + from,
+            end: begin + to,
+            active: all.div_ceil(each),
+            idle: from >= all,
+            last: from < all && from + each >= all,
         }
     }
 }
@@ -74,7 +84,12 @@ mod tests {
             let share = Share::of(position, window, splits, least, split);
             assert_eq!(share.begin, next, "position {position}, split {split}");
             assert!(share.end > share.begin || whole.active == 1);
+            assert!(!share.idle && share.last == (split + 1 == whole.active));
             next = share.end.max(share.begin);
+        }
+        for split in whole.active..splits {
+            let share = Share::of(position, window, splits, least, split);
+            assert!(share.idle && !share.last);
         }
         assert!(next * CHUNK >= position && next <= position.div_ceil(CHUNK).max(whole.first / CHUNK));
         if window != 0 {
