@@ -103,3 +103,35 @@ fn sum_of(words: [u32; 2]) -> i32 {
     let [high, low, ..] = mma::m16n8k32_u8_s8([0x0101_0101; 4], words, [0; 4]);
     256 * high + low
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cuda_std::emu::{Buffer, Emulator};
+    use cuda_std::launch::LaunchConfig;
+
+    /// Words and scale of a warp's columns.
+    #[kernel]
+    pub unsafe fn probe(x: *const f32, out: *mut u32) {
+        let lane = warp::lane();
+        // SAFETY: 256 floats, room for five words of each lane.
+        unsafe {
+            let Activation { words, scale, .. } = Columns::load(x, lane).fragments::<false>(lane);
+            unroll!(for I in 0..4 {
+                global::store(out.add(5 * lane as usize + I), words[I]);
+            });
+            global::store(out.add(5 * lane as usize + 4), scale.to_bits());
+        }
+    }
+
+    #[test]
+    fn zeros_stay_zeros() {
+        let (x, out) = (Buffer::from_slice(&[0f32; 256]), Buffer::<u32>::poisoned(32 * 5));
+        probe::launch(&Emulator::with_seed(0), LaunchConfig::new(1, 32), x.ptr(), out.ptr()).unwrap();
+        for lane in out.to_vec().chunks(5) {
+            assert_eq!(lane[..4], [0; 4]);
+            // A step of zero would have no inverse: not a number, whose bits a GPU and this machine choose differently.
+            assert!(f32::from_bits(lane[4]) > 0.0);
+        }
+    }
+}
