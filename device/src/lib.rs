@@ -121,6 +121,7 @@ cuda_std::kernels![
     decode::many::router::many_router,
     decode::norm_qkv::decode_qkv,
     decode::o_proj::decode_project,
+    decode::o_proj::decode_project_shallow,
     decode::residual::decode_residual,
     decode::sample::sample_draw,
     decode::sample::sample_tiles,

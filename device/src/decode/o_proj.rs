@@ -18,21 +18,40 @@ use super::{
 };
 use cuda_std::prelude::*;
 
-/// A projection onto the residual stream.
-///
-/// Prepare it with [`o_proj_residual`].
-///
-/// # Safety
-/// The arguments of a launch that [`o_proj_residual`] prepared.
-#[kernel(pdl, registers = 72)]
-pub unsafe fn decode_project(
-    a: *const f32,
-    stream: Residual,
-    gain: *const f32,
-    matrix: Matrix,
-    router: Router,
-    columns: u32,
-) {
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident, $registers:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Prepare it with [`o_proj_residual`].
+        ///
+        /// # Safety
+        /// The arguments of a launch that [`o_proj_residual`] prepared.
+        #[kernel(pdl, registers = $registers)]
+        pub unsafe fn $name(
+            a: *const f32,
+            stream: Residual,
+            gain: *const f32,
+            matrix: Matrix,
+            router: Router,
+            columns: u32,
+        ) {
+            // SAFETY: passed on.
+            unsafe { project(a, stream, gain, matrix, router, columns) }
+        }
+    )*};
+}
+
+kernels! {
+    /// A projection onto the residual stream.
+    decode_project, 72;
+    /// The same in fewer registers, at the price of a few in memory: its blocks come to lie beside two of q, k and v. Where
+    /// attention has few blocks they are there when these are through.
+    decode_project_shallow, 64;
+}
+
+/// The kernels' body.
+#[inline(always)]
+unsafe fn project(a: *const f32, stream: Residual, gain: *const f32, matrix: Matrix, router: Router, columns: u32) {
     thread::touch(columns);
     let at = Place::new(columns / 256);
     let meeting = Meeting::at(0, at.warps);
@@ -69,7 +88,8 @@ pub unsafe fn decode_project(
     }
 }
 
-/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row, `router` a column.
+/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row, `router` a column. `shallow`: the
+/// attention before it has few blocks.
 ///
 /// # Errors
 /// Columns that are no multiple of 256.
@@ -81,13 +101,17 @@ pub fn o_proj_residual(
     matrix: Matrix,
     router: Router,
     columns: u32,
+    shallow: bool,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     let columns = crate::shape::multiple("decode_project", columns as usize, 256)?;
     let warps = super::rows::warps_for(columns, 16);
     let config = cuda_std::launch::LaunchConfig::new(matrix.groups, 32 * warps)
         .shared(end_of_room(warps, columns / 256, matrix.kind) + Router::bytes(router.routing.experts))
         .pdl(true);
-    Ok(decode_project::prepare(
-        config, a, stream, gain, matrix, router, columns,
-    ))
+    let prepare = if shallow {
+        decode_project_shallow::prepare
+    } else {
+        decode_project::prepare
+    };
+    Ok(prepare(config, a, stream, gain, matrix, router, columns))
 }

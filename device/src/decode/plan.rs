@@ -89,6 +89,8 @@ pub struct StepBuffers {
 pub struct LayerShape {
     /// How attention is launched.
     pub attention: AttentionPlan,
+    /// Attention is launched in so few blocks that most multiprocessors are the next launch's.
+    pub shallow: bool,
     /// The experts; `columns` is the length of the residual stream and `eps` that of its norms.
     pub experts: ExpertShape,
 }
@@ -134,7 +136,15 @@ pub fn layer(
     Ok([
         norm_qkv(b.stream, w.qkv_bias, b.qkv, routing, qkv)?,
         attention(&shape.attention, attention_buffers(w, cache, b)),
-        o_proj_residual(b.attention, b.stream, w.expert_norm, w.output, router, out)?,
+        o_proj_residual(
+            b.attention,
+            b.stream,
+            w.expert_norm,
+            w.output,
+            router,
+            out,
+            shape.shallow,
+        )?,
         topk_gateup(b.stream, b.h, routing, gateup, shape.experts)?,
         down_residual(b.h, routing.choices, b.stream, w.next_norm, w.down, shape.experts)?,
     ])
@@ -222,6 +232,7 @@ mod tests {
             softcap: 0.0,
         };
         let shape = LayerShape {
+            shallow: false,
             attention: AttentionPlan::new(attention, format, 128, 170).unwrap(),
             experts: ExpertShape {
                 experts: 128,

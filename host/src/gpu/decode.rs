@@ -49,7 +49,48 @@ pub struct DecodePlan {
     pub advance: Plan,
 }
 
+/// The plans of a step at any depth.
+#[derive(Debug, Clone, Default)]
+pub struct Plans {
+    /// At any depth.
+    pub full: DecodePlan,
+    /// At positions up to the first number: the same results, without blocks of attention that would have nothing to do there.
+    pub shallow: Option<(usize, DecodePlan)>,
+}
+
+impl Plans {
+    /// The plan of a step at `position`.
+    pub fn at(&self, position: usize) -> &DecodePlan {
+        match &self.shallow {
+            Some((reach, plan)) if position <= *reach => plan,
+            _ => &self.full,
+        }
+    }
+}
+
 impl DecodeParts<'_> {
+    /// The plan of a step at the first positions, and how far it reaches; none where it would be no other.
+    ///
+    /// # Errors
+    /// A shape that a kernel does not take.
+    pub fn shallow_plan(&self) -> Result<Option<(usize, DecodePlan)>> {
+        let target = Target {
+            shallow: true,
+            ..self.target
+        };
+        let shallow = DecodeParts { target, ..*self };
+        let mut reach = u32::MAX;
+        for (attention, experts) in &self.model.layers {
+            let [full, fewer] = [self, &shallow].map(|parts| parts.layer_shape(attention, experts));
+            let (full, fewer) = (full.map_err(DeviceError::new)?, fewer.map_err(DeviceError::new)?);
+            if full.attention == fewer.attention {
+                return Ok(None);
+            }
+            reach = reach.min(fewer.attention.reach());
+        }
+        Ok(Some((reach as usize, shallow.plan()?)))
+    }
+
     /// The plan of a step.
     ///
     /// # Errors
@@ -150,6 +191,7 @@ impl DecodeParts<'_> {
         let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
         let head_dim = attention.spec.head_dim as u32;
         Ok(LayerShape {
+            shallow: self.target.shallow,
             attention: self.target.attention(attend, b.format, head_dim)?,
             experts: self.expert_shape(experts),
         })

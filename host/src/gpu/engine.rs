@@ -14,11 +14,11 @@ use sparkinfer_gguf::Gguf;
 use super::backend::{Backend, DeviceError, Memory};
 use super::batch::Batch;
 use super::buffers::Buffers;
-use super::decode::DecodePlan;
+use super::decode::{DecodePlan, Plans};
 use super::pages::{PagePool, PagedSequence};
 use super::path::{GpuOptions, Layout};
 use super::prompt::Prompt;
-use super::recorded::{Recorded, Recordings};
+use super::recorded::Recordings;
 use super::sampling::{Chooser, DeviceSampler};
 use super::{observe, room};
 use crate::engine::{self, Description, Engine, EngineError, Sequence, Waiting, check_tokens};
@@ -34,7 +34,7 @@ use many::Ahead;
 pub struct GpuEngine<B: Backend> {
     backend: B,
     description: Description,
-    plan: DecodePlan,
+    plans: Plans,
     recordings: Recordings<B::Recording>,
     prompt: Option<Prompt>,
     /// Steps of several sequences; none where they go one after the other.
@@ -99,8 +99,8 @@ impl<B: Backend> GpuEngine<B> {
             .map
             .upload(&backend, gguf, &mut |bytes| progress(bytes, needs.weights))?;
         let buffers = Buffers::allocate(&backend, &layout.sizes)?;
-        let plan = layout.plan(spec, weights.address(), &buffers)?;
-        let recordings = Recordings::new(&backend, &plan, layout.tuning())?;
+        let plans = layout.plans(spec, weights.address(), &buffers)?;
+        let recordings = Recordings::new(&backend, &plans, layout.tuning())?;
         let prompt = layout.prompt(&backend, spec, weights.address(), &buffers)?;
         let batch = layout.batch(&backend, spec, weights.address(), &buffers)?;
         let sampler = DeviceSampler::allocate(&backend, spec.vocab_size)?;
@@ -114,7 +114,7 @@ impl<B: Backend> GpuEngine<B> {
                 kv: options.kv,
             },
             backend,
-            plan,
+            plans,
             recordings,
             prompt,
             batch,
@@ -134,9 +134,9 @@ impl<B: Backend> GpuEngine<B> {
         })
     }
 
-    /// The launches of a step.
+    /// The launches of the next step.
     pub fn plan(&self) -> &DecodePlan {
-        &self.plan
+        self.plans.at(self.sequence.len())
     }
 
     /// What prompts go through; none where they go token by token.
@@ -147,11 +147,11 @@ impl<B: Backend> GpuEngine<B> {
     /// Whether two tunings make other launches of a step, or are refused.
     pub fn steps_differ(&self, one: Tuning, other: Tuning) -> bool {
         let launches = |tuning| {
-            let plan = self
+            let plans = self
                 .layout
-                .plan_as(tuning, &self.spec, self.weights.address(), &self.buffers);
+                .plans_as(tuning, &self.spec, self.weights.address(), &self.buffers);
             // Kernel, configuration and the arguments' bytes: everything that a launch is.
-            plan.map(|plan| format!("{plan:?}"))
+            plans.map(|plans| format!("{plans:?}"))
         };
         launches(one) != launches(other)
     }
@@ -163,29 +163,23 @@ impl<B: Backend> GpuEngine<B> {
 
     /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one.
     fn record_sampled(&mut self, shape: SampleShape) -> Result<(), DeviceError> {
-        if self
-            .recordings
-            .sampled
-            .as_ref()
-            .is_some_and(|(recorded, _)| *recorded == shape)
-        {
-            return Ok(());
-        }
-        let mut step = [self.plan.body.launches(), self.plan.head.launches()].concat();
-        step.extend(self.sampler.launches(shape, &self.buffers)?);
-        self.recordings.sampled = None;
         let steps = self.layout.tuning().graph_steps as usize;
-        self.recordings.sampled = Some((shape, Recorded::new(&self.backend, &step, steps)?));
-        Ok(())
+        let ended = |plan: &DecodePlan| {
+            let mut step = [plan.body.launches(), plan.head.launches()].concat();
+            step.extend(self.sampler.launches(shape, &self.buffers)?);
+            Ok(step)
+        };
+        self.recordings
+            .record_sampled(&self.backend, &self.plans, (shape, steps), ended)
     }
 
     /// Makes the plan and its recordings anew, as `tuning` says; where that fails everything stays as it is.
     fn cut(&mut self, tuning: Tuning) -> Result<(), DeviceError> {
-        let plan = self
+        let plans = self
             .layout
-            .plan_as(tuning, &self.spec, self.weights.address(), &self.buffers)?;
-        self.recordings = Recordings::new(&self.backend, &plan, &tuning)?;
-        self.plan = plan;
+            .plans_as(tuning, &self.spec, self.weights.address(), &self.buffers)?;
+        self.recordings = Recordings::new(&self.backend, &plans, &tuning)?;
+        self.plans = plans;
         self.layout.retune(tuning);
         if let Some(prompt) = &mut self.prompt {
             prompt.limit(tuning.prompt_chunk as usize);
@@ -208,11 +202,12 @@ impl<B: Backend> GpuEngine<B> {
     /// Runs a step for `token`, with logits or without.
     fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
         self.set_state(token, 0)?;
+        let (steps, _) = self.recordings.at(self.sequence.len());
         if logits {
-            self.backend.replay(self.recordings.step.one())?;
+            self.backend.replay(steps.step.one())?;
             self.emitted = self.emitted.wrapping_add(1);
         } else {
-            self.backend.replay(&self.recordings.body)?;
+            self.backend.replay(&steps.body)?;
         }
         self.sequence.advance(1);
         Ok(())

@@ -3,7 +3,7 @@
 use super::backend::{Backend, Result};
 use super::batch::{Batch, BatchSizes};
 use super::buffers::{BufferSizes, Buffers, CacheRoom};
-use super::decode::{DecodeParts, DecodePlan, buffer_sizes};
+use super::decode::{DecodeParts, DecodePlan, Plans, buffer_sizes};
 use super::dense::{self, DenseModel, DenseParts};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
@@ -114,6 +114,7 @@ impl Layout {
         let target = Target {
             multiprocessors,
             tuning: options.tuning,
+            shallow: false,
         };
         target.tuning.check().map_err(DeviceError)?;
         let exact = options.arithmetic == Arithmetic::Reference;
@@ -211,22 +212,45 @@ impl Layout {
 
     /// The same, if all launches are allowed.
     fn checked(self, spec: &ModelSpec) -> Result<Self> {
-        self.plan(spec, 0, &Buffers::nowhere(&self.sizes))?;
+        self.plans(spec, 0, &Buffers::nowhere(&self.sizes))?;
         Ok(self)
     }
 
-    /// The plan of a step, with the weights' memory at `weights`.
+    /// The plans of a step, with the weights' memory at `weights`.
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn plan(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
-        self.plan_as(*self.tuning(), spec, weights, buffers)
+    pub fn plans(&self, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
+        self.plans_as(*self.tuning(), spec, weights, buffers)
     }
 
     /// The same, with launches cut as `tuning` says.
     ///
     /// # Errors
-    /// As [`Layout::plan`]; a choice that is out of its range.
+    /// As [`Layout::plans`]; a choice that is out of its range.
+    pub fn plans_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
+        let target = Target { tuning, ..self.target };
+        let shallow = match &self.model {
+            Described::Fused(model) => DecodeParts {
+                spec,
+                model,
+                weights,
+                buffers,
+                target,
+            }
+            .shallow_plan()?,
+            _ => None,
+        };
+        Ok(Plans {
+            full: self.plan_as(tuning, spec, weights, buffers)?,
+            shallow,
+        })
+    }
+
+    /// The plan of a step at any depth, with launches cut as `tuning` says.
+    ///
+    /// # Errors
+    /// As [`Layout::plans`]; a choice that is out of its range.
     pub fn plan_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
         tuning.check().map_err(DeviceError)?;
         let target = Target { tuning, ..self.target };

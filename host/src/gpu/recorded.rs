@@ -5,34 +5,89 @@ use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::sample::SampleShape;
 
 use super::backend::{Backend, Result};
-use super::decode::DecodePlan;
+use super::decode::{DecodePlan, Plans};
 use crate::tuning::Tuning;
 
 /// What an engine replays.
 pub(super) struct Recordings<R> {
+    /// Steps at any depth.
+    pub(super) full: Steps<R>,
+    /// Steps at positions up to the first number.
+    pub(super) shallow: Option<(usize, Steps<R>)>,
+    /// From a stream that a prompt left to logits.
+    pub(super) head: R,
+}
+
+/// A plan's steps.
+pub(super) struct Steps<R> {
     /// From the token to the residual stream.
     pub(super) body: R,
     /// The greedy step.
     pub(super) step: Recorded<R>,
     /// The step that ends with the device's sampler, for the settings it was last used with.
     pub(super) sampled: Option<(SampleShape, Recorded<R>)>,
-    /// From a stream that a prompt left to logits.
-    pub(super) head: R,
 }
 
-impl<R> Recordings<R> {
-    /// Records the parts of `plan`.
-    ///
-    /// # Errors
-    /// The backend's.
-    pub(super) fn new<B: Backend<Recording = R>>(backend: &B, plan: &DecodePlan, tuning: &Tuning) -> Result<Self> {
+impl<R> Steps<R> {
+    fn new<B: Backend<Recording = R>>(backend: &B, plan: &DecodePlan, tuning: &Tuning) -> Result<Self> {
         let greedy = [&plan.body, &plan.head, &plan.advance].map(|part| part.launches());
         Ok(Self {
             body: backend.record(&plan.body.launches())?,
             step: Recorded::new(backend, &greedy.concat(), tuning.graph_steps as usize)?,
             sampled: None,
-            head: backend.record(&[plan.ready.launches(), plan.head.launches()].concat())?,
         })
+    }
+}
+
+impl<R> Recordings<R> {
+    /// Records the parts of `plans`.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(super) fn new<B: Backend<Recording = R>>(backend: &B, plans: &Plans, tuning: &Tuning) -> Result<Self> {
+        let full = &plans.full;
+        let steps = |plan| Steps::new(backend, plan, tuning);
+        let shallow = match &plans.shallow {
+            Some((reach, plan)) => Some((*reach, steps(plan)?)),
+            None => None,
+        };
+        Ok(Self {
+            full: steps(full)?,
+            shallow,
+            head: backend.record(&[full.ready.launches(), full.head.launches()].concat())?,
+        })
+    }
+
+    /// Those of a step at `position`, and how many steps from there they are for.
+    pub(super) fn at(&self, position: usize) -> (&Steps<R>, usize) {
+        match &self.shallow {
+            Some((reach, steps)) if position <= *reach => (steps, reach - position + 1),
+            _ => (&self.full, usize::MAX),
+        }
+    }
+
+    /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one; `ended` are the
+    /// launches of such a step of a plan.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(super) fn record_sampled<B: Backend<Recording = R>>(
+        &mut self,
+        backend: &B,
+        plans: &Plans,
+        (shape, steps): (SampleShape, usize),
+        ended: impl Fn(&DecodePlan) -> Result<Vec<PreparedLaunch>>,
+    ) -> Result<()> {
+        let shallow = self.shallow.as_mut().zip(plans.shallow.as_ref());
+        let shallow = shallow.map(|((_, recorded), (_, plan))| (recorded, plan));
+        for (recorded, plan) in [(&mut self.full, &plans.full)].into_iter().chain(shallow) {
+            if recorded.sampled.as_ref().is_some_and(|(last, _)| *last == shape) {
+                continue;
+            }
+            recorded.sampled = None;
+            recorded.sampled = Some((shape, Recorded::new(backend, &ended(plan)?, steps)?));
+        }
+        Ok(())
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Target {
     pub multiprocessors: u32,
     /// The choices.
     pub tuning: Tuning,
+    /// Plans are for the first tokens only, with fewer splits of attention than there are for more.
+    pub shallow: bool,
 }
 
 impl Target {
@@ -45,7 +47,12 @@ impl Target {
         } else {
             attention_splits
         };
-        Ok(plan.with(splits, attention_warps))
+        let most = if self.shallow {
+            AttentionPlan::SHALLOW_SPLITS
+        } else {
+            AttentionPlan::MAX_SPLITS
+        };
+        Ok(plan.with(splits.min(most), attention_warps))
     }
 
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.

@@ -281,6 +281,7 @@ impl Model {
         };
         Ok(LayerShape {
             attention: plan.with(splits, how.warps),
+            shallow: splits <= AttentionPlan::SHALLOW_SPLITS,
             experts,
         })
     }

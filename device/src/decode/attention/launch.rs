@@ -3,7 +3,7 @@
 #![cfg(not(target_arch = "nvptx64"))]
 
 use super::{AttentionShape, Room, StepState};
-use crate::decode::kv::KvFormat;
+use crate::decode::kv::{CHUNK, KvFormat};
 use crate::shape::ShapeError;
 use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use cuda_std::prelude::*;
@@ -52,6 +52,8 @@ pub struct AttentionPlan {
 impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
+    /// Splits of a plan that [reaches](Self::reach) only the first tokens.
+    pub const SHALLOW_SPLITS: u32 = 8;
 
     /// A plan for `shape` over a cache of `format` with heads of `head_dim` dims, on a GPU of `sms` multiprocessors: about a
     /// block on each.
@@ -112,6 +114,13 @@ impl AttentionPlan {
     pub fn with(mut self, splits: u32, warps: u32) -> Self {
         (self.splits, self.warps) = (splits.clamp(1, Self::MAX_SPLITS), warps.clamp(1, 8));
         self
+    }
+
+    /// The deepest position at which a plan with more splits would give work to no more than this one has, and to each
+    /// the same: there the two do the same, and this one has fewer blocks to be launched for nothing.
+    #[must_use]
+    pub fn reach(&self) -> u32 {
+        self.splits * self.shape.least_chunks * CHUNK
     }
 
     /// Floats of workspace that the launch needs.

@@ -182,7 +182,10 @@ fn project_of(
         },
     };
     let router = if experts == 0 { Router::NONE } else { router };
-    run(machine, o_proj_residual(a_at, s, gain_at, at, router, columns as u32))?;
+    run(
+        machine,
+        o_proj_residual(a_at, s, gain_at, at, router, columns as u32, seed.is_multiple_of(2)),
+    )?;
     added(machine, s, router, &weights)?;
     let product = matrix.times(0, rows, &wide(&a));
     let allowed = PRODUCT * rms(&product);

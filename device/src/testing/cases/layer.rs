@@ -246,6 +246,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         }])?,
     };
     let shape = LayerShape {
+        shallow: seed.is_multiple_of(2),
         attention: plan,
         experts: s.experts(),
     };

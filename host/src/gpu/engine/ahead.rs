@@ -61,7 +61,8 @@ impl<B: Backend> GpuEngine<B> {
         let (first, mut launched) = (self.emitted, 0);
         while *seen < limit {
             while launched < limit && launched < *seen + STEPS_AHEAD {
-                launched += self.recorded(sampler).replay(&self.backend, limit - launched)?;
+                let (recorded, most) = self.recorded(sampler, self.sequence.len() + launched);
+                launched += recorded.replay(&self.backend, most.min(limit - launched))?;
                 self.emitted = first.wrapping_add(launched as u32);
             }
             let token = self.wait_for(first.wrapping_add(*seen as u32))?;
@@ -77,12 +78,14 @@ impl<B: Backend> GpuEngine<B> {
         Ok(())
     }
 
-    /// The recording whose steps end as `sampler` chooses.
-    fn recorded(&self, sampler: &Sampler) -> &Recorded<B::Recording> {
-        match &self.recordings.sampled {
+    /// The recording of the step at `position` whose steps end as `sampler` chooses, and how many steps it is for.
+    fn recorded(&self, sampler: &Sampler, position: usize) -> (&Recorded<B::Recording>, usize) {
+        let (steps, most) = self.recordings.at(position);
+        let recorded = match &steps.sampled {
             Some((_, recorded)) if !sampler.options().is_argmax() => recorded,
-            _ => &self.recordings.step,
-        }
+            _ => &steps.step,
+        };
+        (recorded, most)
     }
 
     /// The token that step `step` emitted, waiting for it.
