@@ -330,6 +330,50 @@ fn an_engine_is_retuned_in_the_middle_of_a_text() {
     );
 }
 
+/// Blocks of attention a key head that the next step is launched with.
+fn splits(gpu: &GpuEngine<Emulated>) -> u32 {
+    let stage = gpu.plan().body.stages.iter().find(|stage| stage.name == "attention");
+    stage.unwrap().launch.config().grid[0]
+}
+
+/// Steps have fewer blocks of attention as long as more would have nothing to do: the same bits come out as with no more
+/// blocks at all, and behind their reach the same as with many more.
+#[test]
+fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
+    const REACH: usize = 8 * 16;
+    let (gguf, spec) = bundled();
+    let prompt: Vec<u32> = (0..REACH - 2).map(|i| PROMPT[i * i % 14]).collect();
+    let [few, some, many] = [8, 16, 40].map(|attention_splits| {
+        let tuning = Tuning {
+            attention_splits,
+            attention_least_chunks: 1,
+            graph_steps: 2,
+            ..Tuning::default()
+        };
+        let options = GpuOptions {
+            tuning,
+            ..GpuOptions::practical(192)
+        };
+        let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+        let (tokens, _) = sampled(&mut gpu, &prompt, &SampleOptions::default(), 6);
+        gpu.truncate(prompt.len());
+        let steps: Vec<_> = tokens
+            .iter()
+            .map(|&token| (splits(&gpu), gpu.decode(token).unwrap().to_vec()))
+            .collect();
+        (attention_splits, tokens, steps)
+    });
+    for (most, tokens, steps) in [&few, &some, &many] {
+        assert_eq!(*tokens, many.1);
+        for (i, (blocks, logits)) in steps.iter().enumerate() {
+            let shallow = prompt.len() + i <= REACH;
+            assert_eq!(*blocks, if shallow { 8 } else { *most }, "step {i} of {most}");
+            let same = if shallow || *most > 8 { &many } else { &few };
+            assert!(*logits == same.2[i].1, "step {i} of {most}");
+        }
+    }
+}
+
 /// Two texts from one beginning, whose last page is shared, run in turns: each is as if it were alone.
 #[test]
 fn forked_sequences_go_on_as_if_alone() {
