@@ -9,6 +9,7 @@
 //! reads all maxima and sums, which takes less time than to be told by other lanes; of the splits it holds one's factor.
 
 use super::lane::{Pairs, Values};
+use super::near::Near;
 use super::tile::{Output, Queries};
 use super::{Arguments, Block};
 use crate::decode::kv::KvType;
@@ -72,6 +73,12 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
             parts: shared::dynamic(queries + HD * 4, Self::PARTS),
             outputs: shared::dynamic(Self::outputs_at(), Self::output_floats(warps)),
         }
+    }
+
+    /// Where the parts of a cluster's splits meet, behind all else.
+    #[inline(always)]
+    pub(super) fn near(warps: u32) -> Near<HD, GROUPS> {
+        Near::at(Self::bytes(warps))
     }
 
     /// Zeroes the rows of Q that no head fills.
@@ -157,7 +164,7 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
 
 /// `a + factor · b`.
 #[inline(always)]
-fn add(a: F32x4, factor: f32, b: F32x4) -> F32x4 {
+pub(super) fn add(a: F32x4, factor: f32, b: F32x4) -> F32x4 {
     let (a, b) = (a.0, b.0);
     F32x4([
         float::fma(factor, b[0], a[0]),
@@ -168,7 +175,7 @@ fn add(a: F32x4, factor: f32, b: F32x4) -> F32x4 {
 }
 
 #[inline(always)]
-fn times(a: F32x4, factor: f32) -> F32x4 {
+pub(super) fn times(a: F32x4, factor: f32) -> F32x4 {
     let a = a.0;
     F32x4([a[0] * factor, a[1] * factor, a[2] * factor, a[3] * factor])
 }
@@ -201,7 +208,7 @@ impl Sum {
 
 impl Partial {
     /// Nothing.
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         max: f32::NEG_INFINITY,
         sum: 0.0,
     };
@@ -221,11 +228,12 @@ pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
+    near: Option<Near<HD, GROUPS>>,
 ) {
     let mut head = block.warp;
     while head < block.group {
         // SAFETY: a warp of the block has the head; the row is the launch's.
-        unsafe { head_of_warps::<HD, GROUPS>(a, block, room, head, block.kv_head * block.group + head) };
+        unsafe { head_of_warps::<HD, GROUPS>(a, block, room, near, head, block.kv_head * block.group + head) };
         head = rolled(head + block.warps);
     }
 }
@@ -258,9 +266,11 @@ unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
+    near: Option<Near<HD, GROUPS>>,
     head: u32,
     row: u32,
 ) {
+    let near = near.filter(|_| block.share.active > 1);
     let parts = room.partials(block, head);
     let mut outputs = [F32x4([0.0; 4]); 9];
     if HD.is_multiple_of(128) || block.lane < HD / 4 {
@@ -283,12 +293,16 @@ unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
             unroll!(for W in 0..8 {
                 out = add(out, factors[W], outputs[W]);
             });
-            // SAFETY: each row and vector is written by one lane.
-            unsafe { global::store(to.cast::<F32x4>().add(at as usize), times(out, scale)) };
+            if let Some(near) = near {
+                near.send(block, head, at, out, sum);
+            } else {
+                // SAFETY: each row and vector is written by one lane.
+                unsafe { global::store(to.cast::<F32x4>().add(at as usize), times(out, scale)) };
+            }
         }
         first += 32;
     }
-    if block.share.active > 1 && block.lane == 0 {
+    if near.is_none() && block.share.active > 1 && block.lane == 0 {
         // SAFETY: the split's place in the workspace.
         unsafe { global::store(a.split_part::<HD>(row, block.split), F32x2([sum.max, sum.sum])) };
     }
@@ -296,7 +310,7 @@ unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
 
 /// What the outputs of parts count, and maximum and sum of all.
 #[inline(always)]
-fn factors(parts: &[Partial; 9]) -> ([f32; 9], Partial) {
+pub(super) fn factors(parts: &[Partial; 9]) -> ([f32; 9], Partial) {
     let larger = |i: usize, j: usize| float::max(parts[i].max, parts[j].max);
     let max = float::max(
         float::max(larger(0, 1), larger(2, 3)),

@@ -2,6 +2,7 @@
 
 #![cfg(not(target_arch = "nvptx64"))]
 
+use super::near::Near;
 use super::{AttentionShape, Room, StepState};
 use crate::decode::kv::{CHUNK, KvFormat};
 use crate::shape::ShapeError;
@@ -47,6 +48,7 @@ pub struct AttentionPlan {
     /// Warps of a block.
     pub warps: u32,
     pub(super) shape: AttentionShape,
+    clusters: bool,
 }
 
 impl AttentionPlan {
@@ -106,6 +108,7 @@ impl AttentionPlan {
             splits,
             warps: 8,
             shape,
+            clusters: false,
         })
     }
 
@@ -121,6 +124,23 @@ impl AttentionPlan {
     #[must_use]
     pub fn reach(&self) -> u32 {
         self.splits * self.shape.least_chunks * CHUNK
+    }
+
+    /// The same where a GPU has clusters (sm_90) and `clusters` says so: the splits of a key head, if they are eight at most,
+    /// meet in shared memory.
+    #[must_use]
+    pub fn clustered(mut self, clusters: bool) -> Self {
+        self.clusters = clusters;
+        self
+    }
+
+    /// Blocks of a cluster.
+    pub(super) fn cluster(&self) -> u32 {
+        if self.clusters && self.splits <= super::near::MOST {
+            self.splits
+        } else {
+            1
+        }
     }
 
     /// Floats of workspace that the launch needs.
@@ -140,13 +160,14 @@ impl AttentionPlan {
     }
 
     pub(super) fn shared_bytes(&self) -> u32 {
-        match (self.head_dim, self.wide()) {
-            (64, false) => Room::<64, 1>::bytes(self.warps),
-            (128, false) => Room::<128, 1>::bytes(self.warps),
-            (_, false) => Room::<256, 1>::bytes(self.warps),
-            (64, true) => Room::<64, 2>::bytes(self.warps),
-            (_, true) => Room::<128, 2>::bytes(self.warps),
-        }
+        let bytes = match (self.head_dim, self.wide()) {
+            (64, false) => [Room::<64, 1>::bytes(self.warps), Near::<64, 1>::bytes()],
+            (128, false) => [Room::<128, 1>::bytes(self.warps), Near::<128, 1>::bytes()],
+            (_, false) => [Room::<256, 1>::bytes(self.warps), Near::<256, 1>::bytes()],
+            (64, true) => [Room::<64, 2>::bytes(self.warps), Near::<64, 2>::bytes()],
+            (_, true) => [Room::<128, 2>::bytes(self.warps), Near::<128, 2>::bytes()],
+        };
+        bytes[0] + if self.cluster() > 1 { bytes[1] } else { 0 }
     }
 }
 
@@ -155,6 +176,7 @@ impl AttentionPlan {
 pub fn attention(plan: &AttentionPlan, b: AttentionBuffers) -> PreparedLaunch {
     let config = LaunchConfig::shaped([plan.splits, plan.shape.kv_heads, 1], [32 * plan.warps, 1, 1])
         .shared(plan.shared_bytes())
+        .cluster(plan.cluster())
         .pdl(true);
     use KvFormat::{Bf16, F16, Q8_0};
     let prepare = match (plan.format, plan.head_dim, plan.wide()) {

@@ -108,6 +108,7 @@ pub fn attention_of_many(
     let grid = [plan.splits, plan.shape.kv_heads, sequences];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * plan.warps, 1, 1])
         .shared(plan.shared_bytes())
+        .cluster(plan.cluster())
         .pdl(true);
     Ok(prepare(
         config,

@@ -29,6 +29,7 @@ pub mod general;
 pub(crate) mod lane;
 mod launch;
 pub mod many;
+mod near;
 #[cfg(not(target_arch = "nvptx64"))]
 mod reference;
 mod share;
@@ -166,8 +167,18 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
         let block = Block::<HD>::new(&a, position);
+        let near = if cuda_std::arch::HAS_CLUSTERS && cluster::size() > 1 {
+            let near = Room::<HD, GROUPS>::near(block.warps);
+            near.open(&block);
+            Some(near)
+        } else {
+            None
+        };
         // It holds no registers that the next launch needs: the blocks with work wait.
         if block.share.idle {
+            if near.is_some() {
+                cluster::wait();
+            }
             pdl::leave();
             return;
         }
@@ -193,9 +204,14 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
             warp.publish(&block, room);
         }
         thread::sync_threads();
-        combine::warps::<HD, GROUPS>(&a, &block, room);
-        if block.share.active > 1 {
-            combine::splits(&a, &block);
+        if near.is_some() {
+            cluster::wait();
+        }
+        combine::warps::<HD, GROUPS>(&a, &block, room, near);
+        match near {
+            _ if block.share.active == 1 => {}
+            Some(near) => near.collect(&a, &block),
+            None => combine::splits(&a, &block),
         }
     }
 }

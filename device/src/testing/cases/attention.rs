@@ -252,7 +252,10 @@ pub(crate) fn fast(
         .with(splits, warps);
     let step = Step::new(setting, seed);
     let buffers = step.upload(machine, plan.workspace_floats())?;
-    step.check(machine, &buffers, &attention(&plan, buffers))
+    step.check(machine, &buffers, &attention(&plan, buffers))?;
+    // The same as a cluster, if that is possible.
+    let buffers = step.upload(machine, plan.workspace_floats())?;
+    step.check(machine, &buffers, &attention(&plan.clustered(true), buffers))
 }
 
 /// The general kernel.
