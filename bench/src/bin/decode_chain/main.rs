@@ -39,6 +39,9 @@ pub struct Options {
     /// Chunks of 16 tokens that a split of attention takes at least
     #[arg(long, default_value_t = 8)]
     least: u32,
+    /// Splits of a key head are a cluster, if they are eight at most
+    #[arg(long)]
+    clusters: bool,
     /// Type of the cache: f16, bf16 or q8_0
     #[arg(long, default_value = "f16", value_parser = kv_format)]
     kv_type: KvFormat,

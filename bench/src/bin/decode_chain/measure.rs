@@ -39,6 +39,7 @@ pub fn assembly(options: &Options) -> Assembly {
         warps,
         least,
         head_blocks,
+        clusters,
         ..
     } = *options;
     Assembly {
@@ -46,6 +47,7 @@ pub fn assembly(options: &Options) -> Assembly {
         warps,
         least,
         head_blocks,
+        clusters,
     }
 }
 

@@ -154,6 +154,7 @@ pub struct Assembly {
     pub warps: u32,
     pub least: u32,
     pub head_blocks: u32,
+    pub clusters: bool,
 }
 
 /// A model with everything that a step needs.
@@ -280,7 +281,7 @@ impl Model {
             reserved: 0,
         };
         Ok(LayerShape {
-            attention: plan.with(splits, how.warps),
+            attention: plan.with(splits, how.warps).clustered(how.clusters),
             shallow: splits <= AttentionPlan::SHALLOW_SPLITS,
             experts,
         })
