@@ -68,6 +68,10 @@ impl Backend for CudaDevice {
         self.gpu.context().device().multiprocessors
     }
 
+    fn clusters(&self) -> bool {
+        self.gpu.module().embedded().has_clusters()
+    }
+
     fn memory(&self) -> Result<(u64, u64)> {
         let (free, total) = self.gpu.context().free_bytes()?;
         Ok((free as u64, total as u64))

@@ -54,6 +54,10 @@ impl Backend for Emulated {
         MULTIPROCESSORS
     }
 
+    fn clusters(&self) -> bool {
+        true
+    }
+
     fn memory(&self) -> Result<(u64, u64)> {
         Ok((u64::MAX, u64::MAX))
     }

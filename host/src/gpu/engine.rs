@@ -91,7 +91,8 @@ impl<B: Backend> GpuEngine<B> {
         options: &GpuOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
-        let layout = Layout::new(spec, options, backend.multiprocessors())?;
+        let mut layout = Layout::new(spec, options, backend.multiprocessors())?;
+        layout.set_clusters(backend.clusters());
         let context = options.context;
         let needs = layout.needs();
         room::check(&backend, &needs, context, spec)?;

@@ -115,6 +115,7 @@ impl Layout {
             multiprocessors,
             tuning: options.tuning,
             shallow: false,
+            clusters: false,
         };
         target.tuning.check().map_err(DeviceError)?;
         let exact = options.arithmetic == Arithmetic::Reference;
@@ -339,6 +340,11 @@ impl Layout {
     /// Cuts the plans that are made from now on as `tuning` says; memory stays as it is.
     pub fn retune(&mut self, tuning: Tuning) {
         self.target.tuning = tuning;
+    }
+
+    /// Whether plans that are made from now on may have clusters.
+    pub fn set_clusters(&mut self, clusters: bool) {
+        self.target.clusters = clusters;
     }
 
     /// How launches are cut.

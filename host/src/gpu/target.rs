@@ -18,6 +18,8 @@ pub struct Target {
     pub tuning: Tuning,
     /// Plans are for the first tokens only, with fewer splits of attention than there are for more.
     pub shallow: bool,
+    /// Kernels may be launched in clusters.
+    pub clusters: bool,
 }
 
 impl Target {
@@ -52,7 +54,8 @@ impl Target {
         } else {
             AttentionPlan::MAX_SPLITS
         };
-        Ok(plan.with(splits.min(most), attention_warps))
+        let plan = plan.with(splits.min(most), attention_warps);
+        Ok(plan.clustered(self.shallow && self.clusters))
     }
 
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.
