@@ -16,7 +16,7 @@ use super::backend::{DeviceError, Result};
 use super::buffers::{BufferSizes, Buffers, CacheRoom, pages_for};
 use super::layers::{FusedAttention, FusedExperts, FusedModel, Tiled};
 use super::plan::Plan;
-use super::target::Target;
+use super::target::{Depth, Target};
 use crate::model::{Attention, ModelSpec, Moe, RopeLayout};
 
 /// Chunks of 16 tokens that a split of the cache takes before another split gets work.
@@ -54,41 +54,44 @@ pub struct DecodePlan {
 pub struct Plans {
     /// At any depth.
     pub full: DecodePlan,
-    /// At positions up to the first number: the same results, without blocks of attention that would have nothing to do there.
-    pub shallow: Option<(usize, DecodePlan)>,
+    /// At positions up to the number of each, the shortest first, launched as it is best for them: with the same results.
+    pub first: Vec<(usize, DecodePlan)>,
 }
 
 impl Plans {
     /// The plan of a step at `position`.
     pub fn at(&self, position: usize) -> &DecodePlan {
-        match &self.shallow {
-            Some((reach, plan)) if position <= *reach => plan,
-            _ => &self.full,
-        }
+        let first = self.first.iter().find(|(reach, _)| position <= *reach);
+        first.map_or(&self.full, |(_, plan)| plan)
     }
 }
 
 impl DecodeParts<'_> {
-    /// The plan of a step at the first positions, and how far it reaches; none where it would be no other.
+    /// The plans of steps at the first positions, each with its reach, the shortest first; none where one launch of attention
+    /// serves all.
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn shallow_plan(&self) -> Result<Option<(usize, DecodePlan)>> {
-        let target = Target {
-            shallow: true,
-            ..self.target
-        };
-        let shallow = DecodeParts { target, ..*self };
-        let mut reach = u32::MAX;
-        for (attention, experts) in &self.model.layers {
-            let [full, fewer] = [self, &shallow].map(|parts| parts.layer_shape(attention, experts));
-            let (full, fewer) = (full.map_err(DeviceError::new)?, fewer.map_err(DeviceError::new)?);
-            if full.attention == fewer.attention {
-                return Ok(None);
+    pub fn first_plans(&self) -> Result<Vec<(usize, DecodePlan)>> {
+        let mut plans = Vec::new();
+        for depth in [Depth::OneSplit, Depth::FewSplits] {
+            let target = Target { depth, ..self.target };
+            let parts = DecodeParts { target, ..*self };
+            let mut reach = usize::MAX;
+            for (attention, experts) in &self.model.layers {
+                let plan = parts
+                    .layer_shape(attention, experts)
+                    .map_err(DeviceError::new)?
+                    .attention;
+                if plan.splits == 1 {
+                    return Ok(Vec::new());
+                }
+                let splits = if depth == Depth::OneSplit { 1 } else { plan.splits };
+                reach = reach.min(plan.with(splits, plan.warps).reach() as usize);
             }
-            reach = reach.min(fewer.attention.reach());
+            plans.push((reach, parts.plan()?));
         }
-        Ok(Some((reach as usize, shallow.plan()?)))
+        Ok(plans)
     }
 
     /// The plan of a step.
@@ -191,7 +194,7 @@ impl DecodeParts<'_> {
         let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
         let head_dim = attention.spec.head_dim as u32;
         Ok(LayerShape {
-            shallow: self.target.shallow,
+            shallow: self.target.depth != Depth::Any,
             attention: self.target.attention(attend, b.format, head_dim)?,
             experts: self.expert_shape(experts),
         })

@@ -11,7 +11,7 @@ use super::prefill;
 use super::prompt::tiled::{self, TiledModel};
 use super::prompt::{Prompt, PromptSizes};
 use super::sampling::DeviceSampler;
-use super::target::Target;
+use super::target::{Depth, Target};
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
 use crate::model::{KvType, ModelSpec};
@@ -114,7 +114,7 @@ impl Layout {
         let target = Target {
             multiprocessors,
             tuning: options.tuning,
-            shallow: false,
+            depth: Depth::Any,
             clusters: false,
         };
         target.tuning.check().map_err(DeviceError)?;
@@ -231,7 +231,7 @@ impl Layout {
     /// As [`Layout::plans`]; a choice that is out of its range.
     pub fn plans_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
         let target = Target { tuning, ..self.target };
-        let shallow = match &self.model {
+        let first = match &self.model {
             Described::Fused(model) => DecodeParts {
                 spec,
                 model,
@@ -239,12 +239,12 @@ impl Layout {
                 buffers,
                 target,
             }
-            .shallow_plan()?,
-            _ => None,
+            .first_plans()?,
+            _ => Vec::new(),
         };
         Ok(Plans {
             full: self.plan_as(tuning, spec, weights, buffers)?,
-            shallow,
+            first,
         })
     }
 

@@ -12,8 +12,8 @@ use crate::tuning::Tuning;
 pub(super) struct Recordings<R> {
     /// Steps at any depth.
     pub(super) full: Steps<R>,
-    /// Steps at positions up to the first number.
-    pub(super) shallow: Option<(usize, Steps<R>)>,
+    /// Steps at positions up to the number of each, the shortest first.
+    pub(super) first: Vec<(usize, Steps<R>)>,
     /// From a stream that a prompt left to logits.
     pub(super) head: R,
 }
@@ -47,23 +47,18 @@ impl<R> Recordings<R> {
     pub(super) fn new<B: Backend<Recording = R>>(backend: &B, plans: &Plans, tuning: &Tuning) -> Result<Self> {
         let full = &plans.full;
         let steps = |plan| Steps::new(backend, plan, tuning);
-        let shallow = match &plans.shallow {
-            Some((reach, plan)) => Some((*reach, steps(plan)?)),
-            None => None,
-        };
+        let first = plans.first.iter().map(|(reach, plan)| Ok((*reach, steps(plan)?)));
         Ok(Self {
             full: steps(full)?,
-            shallow,
+            first: first.collect::<Result<_>>()?,
             head: backend.record(&[full.ready.launches(), full.head.launches()].concat())?,
         })
     }
 
     /// Those of a step at `position`, and how many steps from there they are for.
     pub(super) fn at(&self, position: usize) -> (&Steps<R>, usize) {
-        match &self.shallow {
-            Some((reach, steps)) if position <= *reach => (steps, reach - position + 1),
-            _ => (&self.full, usize::MAX),
-        }
+        let first = self.first.iter().find(|(reach, _)| position <= *reach);
+        first.map_or((&self.full, usize::MAX), |(reach, steps)| (steps, reach - position + 1))
     }
 
     /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one; `ended` are the
@@ -78,9 +73,9 @@ impl<R> Recordings<R> {
         (shape, steps): (SampleShape, usize),
         ended: impl Fn(&DecodePlan) -> Result<Vec<PreparedLaunch>>,
     ) -> Result<()> {
-        let shallow = self.shallow.as_mut().zip(plans.shallow.as_ref());
-        let shallow = shallow.map(|((_, recorded), (_, plan))| (recorded, plan));
-        for (recorded, plan) in [(&mut self.full, &plans.full)].into_iter().chain(shallow) {
+        let first = self.first.iter_mut().zip(&plans.first);
+        let first = first.map(|((_, recorded), (_, plan))| (recorded, plan));
+        for (recorded, plan) in [(&mut self.full, &plans.full)].into_iter().chain(first) {
             if recorded.sampled.as_ref().is_some_and(|(last, _)| *last == shape) {
                 continue;
             }

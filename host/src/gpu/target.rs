@@ -9,6 +9,17 @@ use crate::tuning::Tuning;
 /// Blocks of a head launch, for each multiprocessor, that there is memory for.
 const MOST_HEAD_BLOCKS: u32 = 16;
 
+/// Positions that a plan is for, as far as attention's launch depends on them. Up to its reach each gives what the others give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// The first ones, which one split of the cache takes.
+    OneSplit,
+    /// Those that [`AttentionPlan::SHALLOW_SPLITS`] splits take: as many blocks are launched, as a cluster where there are such.
+    FewSplits,
+    /// Any.
+    Any,
+}
+
 /// A device as plans see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
@@ -16,8 +27,8 @@ pub struct Target {
     pub multiprocessors: u32,
     /// The choices.
     pub tuning: Tuning,
-    /// Plans are for the first tokens only, with fewer splits of attention than there are for more.
-    pub shallow: bool,
+    /// How deep the positions are that plans are for.
+    pub depth: Depth,
     /// Kernels may be launched in clusters.
     pub clusters: bool,
 }
@@ -49,13 +60,14 @@ impl Target {
         } else {
             attention_splits
         };
-        let most = if self.shallow {
+        let few = self.depth == Depth::FewSplits;
+        let most = if few {
             AttentionPlan::SHALLOW_SPLITS
         } else {
             AttentionPlan::MAX_SPLITS
         };
         let plan = plan.with(splits.min(most), attention_warps);
-        Ok(plan.clustered(self.shallow && self.clusters))
+        Ok(plan.clustered(few && self.clusters))
     }
 
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.

@@ -336,8 +336,8 @@ fn splits(gpu: &GpuEngine<Emulated>) -> u32 {
     stage.unwrap().launch.config().grid[0]
 }
 
-/// Steps have fewer blocks of attention as long as more would have nothing to do: the same bits come out as with no more
-/// blocks at all, and behind their reach the same as with many more.
+/// Steps have fewer blocks of attention as long as more would have nothing to do, and all of them while one has all the work:
+/// the same bits come out as with no more blocks at all, and behind their reach the same as with many more.
 #[test]
 fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
     const REACH: usize = 8 * 16;
@@ -361,6 +361,8 @@ fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
             .iter()
             .map(|&token| (splits(&gpu), gpu.decode(token).unwrap().to_vec()))
             .collect();
+        gpu.truncate(16);
+        assert_eq!(splits(&gpu), attention_splits, "one split has all the work");
         (attention_splits, tokens, steps)
     });
     for (most, tokens, steps) in [&few, &some, &many] {
