@@ -11,6 +11,12 @@ use cuda_std::unroll::rolled;
 /// Blocks of a cluster at most: what every GPU that has clusters allows.
 pub(super) const MOST: u32 = 8;
 
+/// Splits with work: one at least, said so that a division by it brings no panic with it.
+#[inline(always)]
+fn active<const HD: u32>(block: &Block<HD>) -> u32 {
+    block.share.active.max(1)
+}
+
 /// Where what other blocks send arrives.
 #[derive(Clone, Copy)]
 pub(super) struct Near<const HD: u32, const GROUPS: usize> {
@@ -47,7 +53,7 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
     /// and then [waits](cluster::wait) before it sends or ends.
     #[inline(always)]
     pub(super) fn open(self, block: &Block<HD>) {
-        let (head, active) = (thread::thread_idx_x(), block.share.active);
+        let (head, active) = (thread::thread_idx_x(), active(block));
         if head < block.group && head % active == block.split {
             let signal = mbarrier::Barrier::at(self.signals, head);
             signal.init(1);
@@ -61,7 +67,7 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
     /// Sends vector `at` of head `head`'s row, and from the first lane its maximum and sum, to the block that adds it up.
     #[inline(always)]
     pub(super) fn send(self, block: &Block<HD>, head: u32, at: u32, row: F32x4, part: Partial) {
-        let active = block.share.active;
+        let active = active(block);
         let (i, to) = (head / active, head % active);
         let (place, signal) = (
             i * active + block.split,
@@ -81,7 +87,7 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
     /// As the kernel; every split with work has sent its parts, or will.
     #[inline(always)]
     pub(super) unsafe fn collect(self, a: &Arguments, block: &Block<HD>) {
-        let active = block.share.active;
+        let active = active(block);
         let mut i = block.warp;
         while block.split + active * i < block.group {
             let head = block.split + active * i;
