@@ -76,6 +76,10 @@ impl<'a> GpuMachine<'a> {
 }
 
 impl Machine for GpuMachine<'_> {
+    fn clusters(&self) -> bool {
+        self.gpu.module().embedded().has_clusters()
+    }
+
     fn upload_bytes(&mut self, bytes: &[u8]) -> Result<DevicePtr<u8>, String> {
         self.allocate(bytes)
     }

@@ -25,6 +25,10 @@ impl Emulated {
 }
 
 impl Machine for Emulated {
+    fn clusters(&self) -> bool {
+        true
+    }
+
     fn upload_bytes(&mut self, bytes: &[u8]) -> Result<DevicePtr<u8>, String> {
         self.inputs.push(Buffer::from_slice(bytes));
         Ok(self.inputs[self.inputs.len() - 1].ptr())

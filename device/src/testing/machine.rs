@@ -18,6 +18,9 @@ pub trait Machine {
     /// As above.
     fn output_bytes(&mut self, bytes: usize) -> Result<DevicePtr<u8>, String>;
 
+    /// Whether it takes launches of thread block clusters.
+    fn clusters(&self) -> bool;
+
     /// Runs a launch to its end.
     ///
     /// # Errors

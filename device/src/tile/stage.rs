@@ -33,11 +33,18 @@ impl Stage {
     /// Makes the stage ready for `bytes` bytes. One thread calls this, before all others meet it at a barrier.
     #[inline(always)]
     pub fn expect(self, bytes: u32) {
-        self.arrived.init(1);
-        mbarrier::fence_init();
+        self.prepare();
         if HAS_BULK_COPY {
             self.arrived.arrive_expect(bytes);
         }
+    }
+
+    /// Makes the stage of one of several parts ready: [`Stages::copy`] says how many bytes it expects. One thread calls this,
+    /// before all others meet it at a barrier.
+    #[inline(always)]
+    pub fn prepare(self) {
+        self.arrived.init(1);
+        mbarrier::fence_init();
     }
 
     /// Starts to copy `parts` parts of `bytes` bytes each, a multiple of 16, one behind the other; part `p` lies at
@@ -151,7 +158,7 @@ impl Stages {
     }
 
     /// Starts to copy the first `parts` parts, at most as many as the block has threads; part `p` lies at `from(p)`. All
-    /// threads of the block call this, behind a barrier that is behind every part's [`expect`](Stage::expect).
+    /// threads of the block call this, behind a barrier that is behind every part's [`prepare`](Stage::prepare).
     ///
     /// # Safety
     /// Every part is readable and aligned to 16 bytes, and there is room for all.
@@ -163,6 +170,7 @@ impl Stages {
             if HAS_BULK_COPY {
                 if mine < parts {
                     let stage = self.of(mine);
+                    stage.arrived.arrive_expect(bytes);
                     stage.send(stage.tiles.address_of(0), from(mine), bytes);
                 }
                 return;
