@@ -73,6 +73,10 @@ impl Backend for Faulty {
         self.device.multiprocessors()
     }
 
+    fn clusters(&self) -> bool {
+        self.device.clusters()
+    }
+
     fn memory(&self) -> Result<(u64, u64)> {
         self.device.memory()
     }

@@ -230,21 +230,24 @@ impl Layout {
     /// # Errors
     /// As [`Layout::plans`]; a choice that is out of its range.
     pub fn plans_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
+        let full = self.plan_as(tuning, spec, weights, buffers)?;
+        let Described::Fused(model) = &self.model else {
+            return Ok(Plans {
+                full,
+                first: Vec::new(),
+            });
+        };
         let target = Target { tuning, ..self.target };
-        let first = match &self.model {
-            Described::Fused(model) => DecodeParts {
-                spec,
-                model,
-                weights,
-                buffers,
-                target,
-            }
-            .first_plans()?,
-            _ => Vec::new(),
+        let parts = DecodeParts {
+            spec,
+            model,
+            weights,
+            buffers,
+            target,
         };
         Ok(Plans {
-            full: self.plan_as(tuning, spec, weights, buffers)?,
-            first,
+            full,
+            first: parts.first_plans()?,
         })
     }
 
