@@ -81,7 +81,7 @@ unsafe fn weighted_rows<T: Tile>(
             let chosen = words.find(shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
-                stages.of(at.lane).prepare();
+                stages.of(at.lane).expect(bytes);
             }
         }
         thread::sync_threads();
