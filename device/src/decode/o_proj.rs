@@ -19,7 +19,7 @@ use super::{
 use cuda_std::prelude::*;
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident, $registers:literal;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $registers:literal;)*) => {$(
         $(#[$doc])*
         ///
         /// Prepare it with [`o_proj_residual`].
@@ -43,10 +43,10 @@ macro_rules! kernels {
 
 kernels! {
     /// A projection onto the residual stream.
-    decode_project, 72;
+    decode_project = 72;
     /// The same in fewer registers, at the price of a few in memory: its blocks come to lie beside two of q, k and v. Where
     /// attention has few blocks they are there when these are through.
-    decode_project_shallow, 64;
+    decode_project_shallow = 64;
 }
 
 /// The kernels' body.

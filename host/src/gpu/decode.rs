@@ -54,7 +54,7 @@ pub struct DecodePlan {
 pub struct Plans {
     /// At any depth.
     pub full: DecodePlan,
-    /// At positions up to the number of each, the shortest first, launched as it is best for them: with the same results.
+    /// At positions up to the number of each, the shortest first, launched as it is best for them: the same but for rounding.
     pub first: Vec<(usize, DecodePlan)>,
 }
 

@@ -9,7 +9,7 @@ use crate::tuning::Tuning;
 /// Blocks of a head launch, for each multiprocessor, that there is memory for.
 const MOST_HEAD_BLOCKS: u32 = 16;
 
-/// Positions that a plan is for, as far as attention's launch depends on them. Up to its reach each gives what the others give.
+/// Positions that a plan is for, as far as attention's launch depends on them. Up to its reach each gives what the others give, but for the rounding of sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// The first ones, which one split of the cache takes.
