@@ -49,20 +49,45 @@ pub struct DecodePlan {
     pub advance: Plan,
 }
 
-/// The plans of a step at any depth.
-#[derive(Debug, Clone, Default)]
-pub struct Plans {
-    /// At any depth.
-    pub full: DecodePlan,
-    /// At positions up to the number of each, the shortest first, launched as it is best for them: the same but for rounding.
-    pub first: Vec<(usize, DecodePlan)>,
+/// Something of a step for every depth.
+#[derive(Debug, Clone)]
+pub struct ByDepth<T> {
+    /// For any depth.
+    pub full: T,
+    /// For positions up to the number of each, the shortest first.
+    pub first: Vec<(usize, T)>,
 }
 
-impl Plans {
-    /// The plan of a step at `position`.
-    pub fn at(&self, position: usize) -> &DecodePlan {
+/// The plans of a step; those of the first positions are launched as it is best for them, and give the same but for rounding.
+pub type Plans = ByDepth<DecodePlan>;
+
+impl<T> ByDepth<T> {
+    /// What is for a step at `position`, and how many steps from there it is for.
+    pub fn at(&self, position: usize) -> (&T, usize) {
         let first = self.first.iter().find(|(reach, _)| position <= *reach);
-        first.map_or(&self.full, |(_, plan)| plan)
+        first.map_or((&self.full, usize::MAX), |(reach, first)| (first, reach - position + 1))
+    }
+
+    /// The same of everything made otherwise.
+    ///
+    /// # Errors
+    /// The first of `make`.
+    pub fn map<U>(&self, make: impl Fn(&T) -> Result<U>) -> Result<ByDepth<U>> {
+        let first = self.first.iter().map(|(reach, first)| Ok((*reach, make(first)?)));
+        Ok(ByDepth {
+            full: make(&self.full)?,
+            first: first.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        std::iter::once(&self.full).chain(self.first.iter().map(|(_, first)| first))
+    }
+
+    /// Each of them, in the same order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        std::iter::once(&mut self.full).chain(self.first.iter_mut().map(|(_, first)| first))
     }
 }
 

@@ -137,7 +137,7 @@ impl<B: Backend> GpuEngine<B> {
 
     /// The launches of the next step.
     pub fn plan(&self) -> &DecodePlan {
-        self.plans.at(self.sequence.len())
+        self.plans.at(self.sequence.len()).0
     }
 
     /// What prompts go through; none where they go token by token.
@@ -203,7 +203,7 @@ impl<B: Backend> GpuEngine<B> {
     /// Runs a step for `token`, with logits or without.
     fn step(&mut self, token: u32, logits: bool) -> Result<(), DeviceError> {
         self.set_state(token, 0)?;
-        let (steps, _) = self.recordings.at(self.sequence.len());
+        let (steps, _) = self.recordings.steps.at(self.sequence.len());
         if logits {
             self.backend.replay(steps.step.one())?;
             self.emitted = self.emitted.wrapping_add(1);

@@ -5,15 +5,13 @@ use cuda_std::launch::PreparedLaunch;
 use sparkinfer_device::decode::sample::SampleShape;
 
 use super::backend::{Backend, Result};
-use super::decode::{DecodePlan, Plans};
+use super::decode::{ByDepth, DecodePlan, Plans};
 use crate::tuning::Tuning;
 
 /// What an engine replays.
 pub(super) struct Recordings<R> {
-    /// Steps at any depth.
-    pub(super) full: Steps<R>,
-    /// Steps at positions up to the number of each, the shortest first.
-    pub(super) first: Vec<(usize, Steps<R>)>,
+    /// The steps of each plan.
+    pub(super) steps: ByDepth<Steps<R>>,
     /// From a stream that a prompt left to logits.
     pub(super) head: R,
 }
@@ -46,19 +44,10 @@ impl<R> Recordings<R> {
     /// The backend's.
     pub(super) fn new<B: Backend<Recording = R>>(backend: &B, plans: &Plans, tuning: &Tuning) -> Result<Self> {
         let full = &plans.full;
-        let steps = |plan| Steps::new(backend, plan, tuning);
-        let first = plans.first.iter().map(|(reach, plan)| Ok((*reach, steps(plan)?)));
         Ok(Self {
-            full: steps(full)?,
-            first: first.collect::<Result<_>>()?,
+            steps: plans.map(|plan| Steps::new(backend, plan, tuning))?,
             head: backend.record(&[full.ready.launches(), full.head.launches()].concat())?,
         })
-    }
-
-    /// Those of a step at `position`, and how many steps from there they are for.
-    pub(super) fn at(&self, position: usize) -> (&Steps<R>, usize) {
-        let first = self.first.iter().find(|(reach, _)| position <= *reach);
-        first.map_or((&self.full, usize::MAX), |(reach, steps)| (steps, reach - position + 1))
     }
 
     /// Records the step that ends with the device's sampler set to `shape`, if that is not the recorded one; `ended` are the
@@ -73,9 +62,7 @@ impl<R> Recordings<R> {
         (shape, steps): (SampleShape, usize),
         ended: impl Fn(&DecodePlan) -> Result<Vec<PreparedLaunch>>,
     ) -> Result<()> {
-        let first = self.first.iter_mut().zip(&plans.first);
-        let first = first.map(|((_, recorded), (_, plan))| (recorded, plan));
-        for (recorded, plan) in [(&mut self.full, &plans.full)].into_iter().chain(first) {
+        for (recorded, plan) in self.steps.iter_mut().zip(plans.iter()) {
             if recorded.sampled.as_ref().is_some_and(|(last, _)| *last == shape) {
                 continue;
             }

@@ -54,8 +54,8 @@ pub struct AttentionPlan {
 impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
-    /// Splits of a plan that [reaches](Self::reach) only the first tokens.
-    pub const SHALLOW_SPLITS: u32 = 8;
+    /// Splits of a plan that [reaches](Self::reach) only the first tokens: as many as may be one cluster.
+    pub const SHALLOW_SPLITS: u32 = super::near::MOST;
 
     /// A plan for `shape` over a cache of `format` with heads of `head_dim` dims, on a GPU of `sms` multiprocessors: about a
     /// block on each.

@@ -80,7 +80,7 @@ impl<B: Backend> GpuEngine<B> {
 
     /// The recording of the step at `position` whose steps end as `sampler` chooses, and how many steps it is for.
     fn recorded(&self, sampler: &Sampler, position: usize) -> (&Recorded<B::Recording>, usize) {
-        let (steps, most) = self.recordings.at(position);
+        let (steps, most) = self.recordings.steps.at(position);
         let recorded = match &steps.sampled {
             Some((_, recorded)) if !sampler.options().is_argmax() => recorded,
             _ => &steps.step,
