@@ -120,10 +120,16 @@ impl AttentionPlan {
     }
 
     /// The deepest position at which a plan with more splits would give work to no more than this one has, and to each
-    /// the same: there the two do the same, and this one has fewer blocks to be launched for nothing.
+    /// the same: there the two do the same, and this one has fewer blocks to be launched for nothing. Any, where that many
+    /// tokens hold the window wherever it begins in a chunk.
     #[must_use]
     pub fn reach(&self) -> u32 {
-        self.splits * self.shape.least_chunks * CHUNK
+        let tokens = self.splits * self.shape.least_chunks * CHUNK;
+        match self.shape.window {
+            0 => tokens,
+            window if window + CHUNK > tokens => tokens,
+            _ => u32::MAX,
+        }
     }
 
     /// The same where a GPU has clusters (sm_90) and `clusters` says so: the splits of a key head, if they are eight at most,
