@@ -20,7 +20,14 @@ impl CudaDevice {
     /// # Errors
     /// No driver, no usable GPU, or no kernels in this program, in one line.
     pub fn open(ordinal: Option<u32>) -> Result<Self> {
-        let gpu = Gpu::open(ordinal)?;
+        Self::new(Gpu::open(ordinal)?)
+    }
+
+    /// A GPU that is open, with whatever kernels it has.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn new(gpu: Gpu) -> Result<Self> {
         let staging = RefCell::new(Staging::new(gpu.context())?);
         Ok(Self { gpu, staging })
     }

@@ -1,7 +1,7 @@
 //! The decode step of a fused model as a plan: five launches a layer, one for the embedding, two for the head.
 
 use cuda_std::DevicePtr;
-use sparkinfer_device::decode::attention::AttentionShape;
+use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::HeadShape;
 use sparkinfer_device::decode::kv::KvFormat;
@@ -91,34 +91,38 @@ impl<T> ByDepth<T> {
     }
 }
 
-impl DecodeParts<'_> {
-    /// The plans of steps at the first positions, each with its reach, the shortest first; none where one launch of attention
-    /// serves all.
+impl Plans {
+    /// What `plan` makes for each depth of `target`: for any, and for the first positions where fewer splits of `attentions`,
+    /// which are all of the model's, do as well; none of those where one launch of attention serves all.
     ///
     /// # Errors
     /// A shape that a kernel does not take.
-    pub fn first_plans(&self) -> Result<Vec<(usize, DecodePlan)>> {
-        let mut plans = Vec::new();
+    pub(super) fn new(
+        target: Target,
+        attentions: impl Fn(&Target) -> std::result::Result<Vec<AttentionPlan>, ShapeError>,
+        plan: impl Fn(Target) -> Result<DecodePlan>,
+    ) -> Result<Self> {
+        let full = plan(target)?;
+        let mut first = Vec::new();
         for depth in [Depth::OneSplit, Depth::FewSplits] {
-            let target = Target { depth, ..self.target };
-            let parts = DecodeParts { target, ..*self };
-            let mut reach = usize::MAX;
-            for (attention, experts) in &self.model.layers {
-                let plan = parts
-                    .layer_shape(attention, experts)
-                    .map_err(DeviceError::new)?
-                    .attention;
-                if plan.splits == 1 {
-                    return Ok(Vec::new());
-                }
-                let splits = if depth == Depth::OneSplit { 1 } else { plan.splits };
-                reach = reach.min(plan.with(splits, plan.warps).reach() as usize);
+            let target = Target { depth, ..target };
+            let attentions = attentions(&target).map_err(DeviceError::new)?;
+            if attentions.iter().any(|plan| plan.splits == 1) {
+                break;
             }
-            plans.push((reach, parts.plan()?));
+            let reach = attentions.iter().map(|plan| {
+                let splits = if depth == Depth::OneSplit { 1 } else { plan.splits };
+                plan.with(splits, plan.warps).reach() as usize
+            });
+            if let Some(reach) = reach.min() {
+                first.push((reach, plan(target)?));
+            }
         }
-        Ok(plans)
+        Ok(Self { full, first })
     }
+}
 
+impl DecodeParts<'_> {
     /// The plan of a step.
     ///
     /// # Errors

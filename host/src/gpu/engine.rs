@@ -135,6 +135,11 @@ impl<B: Backend> GpuEngine<B> {
         })
     }
 
+    /// The launches of steps at every depth.
+    pub fn plans(&self) -> &Plans {
+        &self.plans
+    }
+
     /// The launches of the next step.
     pub fn plan(&self) -> &DecodePlan {
         self.plans.at(self.sequence.len()).0

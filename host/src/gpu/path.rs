@@ -3,7 +3,7 @@
 use super::backend::{Backend, Result};
 use super::batch::{Batch, BatchSizes};
 use super::buffers::{BufferSizes, Buffers, CacheRoom};
-use super::decode::{DecodeParts, DecodePlan, Plans, buffer_sizes};
+use super::decode::{DecodeParts, DecodePlan, Plans, attention_shape, buffer_sizes};
 use super::dense::{self, DenseModel, DenseParts};
 use super::general::{GeneralModel, GeneralParts};
 use super::layers::FusedModel;
@@ -14,7 +14,7 @@ use super::sampling::DeviceSampler;
 use super::target::{Depth, Target};
 use super::weights::WeightMap;
 use super::{DeviceError, Needs};
-use crate::model::{KvType, ModelSpec};
+use crate::model::{Attention, KvType, ModelSpec};
 use crate::tuning::Tuning;
 use sparkinfer_device::decode::kv::KvFormat;
 
@@ -230,34 +230,27 @@ impl Layout {
     /// # Errors
     /// As [`Layout::plans`]; a choice that is out of its range.
     pub fn plans_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
-        let full = self.plan_as(tuning, spec, weights, buffers)?;
-        let Described::Fused(model) = &self.model else {
-            return Ok(Plans {
-                full,
-                first: Vec::new(),
-            });
-        };
-        let target = Target { tuning, ..self.target };
-        let parts = DecodeParts {
-            spec,
-            model,
-            weights,
-            buffers,
-            target,
-        };
-        Ok(Plans {
-            full,
-            first: parts.first_plans()?,
-        })
-    }
-
-    /// The plan of a step at any depth, with launches cut as `tuning` says.
-    ///
-    /// # Errors
-    /// As [`Layout::plans`]; a choice that is out of its range.
-    pub fn plan_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
         tuning.check().map_err(DeviceError)?;
         let target = Target { tuning, ..self.target };
+        let plan = |target| self.plan(target, spec, weights, buffers);
+        if let Described::General(_) = self.model {
+            return Ok(Plans {
+                full: plan(target)?,
+                first: Vec::new(),
+            });
+        }
+        let attentions = |target: &Target| {
+            let plan = |attention: &Attention| {
+                let shape = attention_shape(spec, attention, buffers.page_bytes);
+                target.attention(shape, buffers.format, attention.head_dim as u32)
+            };
+            spec.attentions().map(plan).collect()
+        };
+        Plans::new(target, attentions, plan)
+    }
+
+    /// The plan of a step that is shaped for `target`.
+    fn plan(&self, target: Target, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<DecodePlan> {
         match &self.model {
             Described::Fused(model) => DecodeParts {
                 spec,

@@ -60,14 +60,12 @@ impl Target {
         } else {
             attention_splits
         };
-        let few = self.depth == Depth::FewSplits;
-        let most = if few {
-            AttentionPlan::SHALLOW_SPLITS
-        } else {
-            AttentionPlan::MAX_SPLITS
-        };
-        let plan = plan.with(splits.min(most), attention_warps);
-        Ok(plan.clustered(few && self.clusters))
+        let few = plan.with(splits.min(AttentionPlan::SHALLOW_SPLITS), attention_warps);
+        // A short window gives no more splits work, however deep it is.
+        if self.depth == Depth::FewSplits || few.reach() == u32::MAX {
+            return Ok(few.clustered(self.clusters));
+        }
+        Ok(plan.with(splits, attention_warps))
     }
 
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.

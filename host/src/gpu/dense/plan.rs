@@ -15,11 +15,13 @@ use crate::gpu::backend::{DeviceError, Result};
 use crate::gpu::buffers::{BufferSizes, Buffers, CacheRoom, pages_for};
 use crate::gpu::decode::{DecodePlan, attention_shape, attention_workspace, page_bytes};
 use crate::gpu::plan::Plan;
-use crate::gpu::target::Target;
+use crate::gpu::target::{Depth, Target};
 use crate::model::{Attention, ModelSpec};
 
-/// Warps of a block that [`Target::head_blocks`] counts: four of them are what registers leave room for.
+/// Warps of a block that [`Target::head_blocks`] counts.
 const HEAD_WARPS: u32 = 5;
+/// Warps of the head that a multiprocessor's registers hold: more blocks would only come when others have ended.
+const RESIDENT_WARPS: u32 = 21;
 
 type Shaped<T> = std::result::Result<T, ShapeError>;
 
@@ -145,7 +147,10 @@ impl DenseParts<'_> {
     fn attention(&self, common: &Common<'_>, part: &PlacedAttention, after: After) -> Shaped<Vec<Named>> {
         let b = self.buffers;
         let shape = attention_shape(self.spec, &part.spec, b.page_bytes);
-        let plan = self.target.attention(shape, b.format, part.spec.head_dim as u32)?;
+        let mut plan = self.target.attention(shape, b.format, part.spec.head_dim as u32)?;
+        if self.target.depth == Depth::OneSplit {
+            plan = plan.with(1, plan.warps);
+        }
         common.attention(&plan, &self.attention_weights(part), &b.cache(part.cache), after)
     }
 
@@ -206,10 +211,12 @@ impl DenseParts<'_> {
 }
 
 /// Blocks of the head's launch: as many as [`Target::head_blocks`] of [`HEAD_WARPS`] warps hold warps, of one for every 256
-/// columns.
+/// columns, and no more than there is room for at once.
 fn head_blocks(columns: u32, target: &Target) -> u32 {
-    let blocks = target.head_blocks() * HEAD_WARPS / columns.div_ceil(256).max(1);
-    blocks.clamp(1, target.most_candidates() as u32)
+    let warps = columns.div_ceil(256).max(1);
+    let room = target.multiprocessors * (RESIDENT_WARPS / warps).max(1);
+    let blocks = target.head_blocks() * HEAD_WARPS / warps;
+    blocks.min(room).clamp(1, target.most_candidates() as u32)
 }
 
 /// The sizes of the buffers that the plan of `model` uses, whatever is chosen for the device: vectors that products read

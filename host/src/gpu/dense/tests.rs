@@ -4,8 +4,10 @@ use sparkinfer_gguf::Gguf;
 
 use crate::cpu::{CpuEngine, CpuOptions};
 use crate::engine::{Engine, generate_on_host};
+use crate::gpu::decode::DecodePlan;
 use crate::gpu::emulated::Emulated;
 use crate::gpu::path::{GpuOptions, Layout};
+use crate::gpu::plan::Stage;
 use crate::gpu::{Backend, GpuEngine};
 use crate::model::fixture::{Fixture, VOCAB};
 use crate::model::{KvType, ModelSpec};
@@ -164,6 +166,64 @@ fn launches_follow_the_tuning() {
     gpu.reset();
     assert!(blocks(&gpu) < before, "{before} blocks");
     close(&all_logits(&mut gpu, &[5, 9], 0), &want, "retuned");
+}
+
+/// Splits and blocks of a cluster of every attention of a plan.
+fn attentions(plan: &DecodePlan) -> Vec<(u32, u32)> {
+    let stages = plan.body.stages.iter().filter(|stage| stage.name == "attention");
+    let shape = |stage: &Stage| (stage.launch.config().grid[0], stage.launch.config().cluster);
+    stages.map(shape).collect()
+}
+
+/// Sixteen splits of a chunk each at least: one has all the work of the first steps, a cluster of eight that of the next ones.
+#[test]
+fn steps_have_as_many_splits_as_their_depth_needs() {
+    let (gguf, spec) = model("small-qwen2", Mix::Q4KM, 1);
+    let tuning = Tuning {
+        attention_splits: 16,
+        attention_least_chunks: 1,
+        ..Tuning::default()
+    };
+    let options = GpuOptions {
+        tuning,
+        ..GpuOptions::practical(CONTEXT)
+    };
+    let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+    let tokens: Vec<u32> = (0..132).map(|i| (i * i * 7 + 3 * i) % 4000).collect();
+    let want = all_logits(&mut cpu(&gguf, &spec), &tokens, 0);
+    let vocab = want.len() / tokens.len();
+    for (begun, shape) in [(14, (1, 1)), (17, (8, 8)), (126, (8, 8)), (129, (16, 1))] {
+        gpu.reset();
+        gpu.prefill(&tokens[..begun]).unwrap();
+        for at in begun..begun + 3 {
+            if at == begun {
+                assert_eq!(attentions(gpu.plan()), [shape], "at {at}");
+            }
+            let got = gpu.decode(tokens[at]).unwrap();
+            close(got, &want[vocab * at..vocab * (at + 1)], &format!("at {at}"));
+        }
+    }
+}
+
+/// A window that a cluster of splits holds needs no more of them however deep it is.
+#[test]
+fn windows_need_few_splits_at_any_depth() {
+    let (gguf, spec) = model("small-gemma3", Mix::Q4KM, 6);
+    let tuning = Tuning {
+        attention_splits: 16,
+        attention_least_chunks: 2,
+        ..Tuning::default()
+    };
+    let options = GpuOptions {
+        tuning,
+        ..GpuOptions::practical(512)
+    };
+    let gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+    let mut want = vec![(8, 8); 5];
+    want.push((16, 1));
+    let (near, deep) = (gpu.plans().at(256).0, gpu.plans().at(257).0);
+    assert_eq!((attentions(near), attentions(deep)), (vec![(8, 8); 6], want));
+    assert_eq!(attentions(gpu.plans().at(32).0), [(1, 1); 6]);
 }
 
 #[test]
