@@ -42,7 +42,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// The arguments of a launch that [`gated`] prepared.
-            #[kernel(pdl, registers = 96)]
+            #[kernel(pdl, registers = 80)]
             pub unsafe fn $name(stream: Residual, h: *mut f32, shape: GatedShape) {
                 // SAFETY: passed on.
                 unsafe { rows::<crate::tile::$tile>(stream, h, shape) }

@@ -26,7 +26,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// The arguments of a launch that [`head`] prepared.
-            #[kernel(pdl, registers = 128)]
+            #[kernel(pdl, registers = 96)]
             pub unsafe fn $name(
                 stream: Residual,
                 logits: *mut f32,
@@ -77,9 +77,11 @@ unsafe fn groups<T: Summed>(stream: Residual, logits: *mut f32, best: *mut Best,
     let (mut group, mut parity, mut mine) = (thread::block_idx_x(), 0, Best::NONE);
     let tiles = matrix.tiles.as_ptr();
     let tile_of = |group: u32| tiles.wrapping_add((group as usize * warps as usize + warp as usize) * T::BYTES);
+    // The last tile of a row may hold less than 256 columns: what nothing meets is not worth its bytes.
+    let there = shape.columns - 256 * warp;
     // SAFETY: no more blocks than row groups, a warp for each tile of one; the vectors are as long as the shape says.
     unsafe {
-        let mut tile = T::load(tile_of(group), lane);
+        let mut tile = T::load_first(tile_of(group), lane, there);
         pdl::launch_dependents();
         pdl::wait();
         let columns = Columns::load(stream.gained.as_ptr().add((256 * warp) as usize), lane);
@@ -90,7 +92,7 @@ unsafe fn groups<T: Summed>(stream: Residual, logits: *mut f32, best: *mut Best,
             let part = tile.multiply(tile.scales(lane), &columns, lane);
             let next = group + thread::grid_dim_x();
             if next < matrix.groups {
-                tile = T::load(tile_of(next), lane);
+                tile = T::load_first(tile_of(next), lane, there);
             }
             let meeting = Meeting::at(parity * Meeting::bytes(warps), warps);
             meeting.put(part, warp, lane);

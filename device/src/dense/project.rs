@@ -23,7 +23,7 @@ macro_rules! kernels {
             ///
             /// # Safety
             /// The arguments of a launch that [`project`] prepared.
-            #[kernel(pdl, registers = 96)]
+            #[kernel(pdl, registers = 72)]
             pub unsafe fn $name(
                 a: *const f32,
                 onto: *const f32,

@@ -44,7 +44,7 @@ fn segment(shape: &QkvShape, group: u32) -> (Matrix, u32) {
 ///
 /// # Safety
 /// The arguments of a launch that [`qkv`] prepared.
-#[kernel(pdl, registers = 96)]
+#[kernel(pdl, registers = 80)]
 pub unsafe fn dense_qkv(stream: Residual, out: *mut f32, shape: QkvShape) {
     thread::touch(shape.columns);
     let at = Place::<1>::new(shape.columns);

@@ -11,12 +11,15 @@ use crate::tile::Stage;
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
 
-/// Bytes of tiles of a block that wait in shared memory at most: of any GPU's, a block has room beside another one.
+/// Bytes of tiles of a block that all wait in shared memory: any GPU has room for them.
+const ALL_BYTES: u32 = 84 * 1024;
+
+/// Bytes of those that do where there are more: of any GPU's memory, a block has room beside another one.
 const STAGE_BYTES: u32 = 48 * 1024;
 
-/// Warps of a block at most.
+/// Warps of a matrix at most: few enough that a block finds registers beside two of the launch before.
 #[cfg(not(target_arch = "nvptx64"))]
-const MOST_WARPS: u32 = 20;
+const MOST_WARPS: u32 = 10;
 
 /// A thread's place in a block for `SIDES` matrices.
 #[derive(Clone, Copy)]
@@ -77,8 +80,12 @@ impl<const SIDES: usize> Place<SIDES> {
 
 #[inline(always)]
 const fn staged<const SIDES: usize>(blocks: u32, tile_bytes: u32) -> u32 {
-    let room = STAGE_BYTES / (SIDES as u32 * tile_bytes);
-    if blocks < room { blocks } else { room }
+    let row = SIDES as u32 * tile_bytes;
+    if blocks <= ALL_BYTES / row {
+        blocks
+    } else {
+        STAGE_BYTES / row
+    }
 }
 
 /// Where the first stage lies.
@@ -158,11 +165,11 @@ pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
     }
 }
 
-/// Warps of a block for `SIDES` matrices of `columns` columns: as few rounds as there may be warps, shared evenly.
+/// Warps of a block for `SIDES` matrices of `columns` columns: as few rounds as warps allow, shared evenly.
 #[cfg(not(target_arch = "nvptx64"))]
 fn warps<const SIDES: usize>(columns: u32) -> u32 {
-    let (blocks, most) = (columns.div_ceil(256).max(1), MOST_WARPS / SIDES as u32);
-    SIDES as u32 * blocks.div_ceil(blocks.div_ceil(most))
+    let blocks = columns.div_ceil(256).max(1);
+    SIDES as u32 * blocks.div_ceil(blocks.div_ceil(MOST_WARPS))
 }
 
 /// A launch of `groups` blocks that call [`row_group`] for `SIDES` matrices of `columns` columns, of one of `kinds`.
@@ -189,7 +196,14 @@ mod tests {
 
     #[test]
     fn warps_share_rows_evenly() {
-        assert_eq!([576, 4864, 14336].map(warps::<1>), [3, 19, 19]);
+        assert_eq!([576, 4864, 14336].map(warps::<1>), [3, 10, 10]);
         assert_eq!([576, 2048, 4096].map(warps::<2>), [6, 16, 16]);
+    }
+
+    #[test]
+    fn tiles_wait_in_shared_memory_as_far_as_there_is_room() {
+        let [q4k, q8_0] = [2304, 4352];
+        assert_eq!([staged::<1>(19, q8_0), staged::<2>(16, q4k)], [19, 16]);
+        assert_eq!([staged::<1>(56, q4k), staged::<2>(32, q4k)], [21, 10]);
     }
 }

@@ -57,6 +57,17 @@ pub trait Tile: Copy {
     /// `tile` is a whole tile, aligned to 16 bytes.
     unsafe fn load(tile: impl Source, lane: u32) -> Self;
 
+    /// The same of a tile of which the first `columns` columns are there, a multiple of 32 or more than a tile has: what the
+    /// others hold is read or not, and meets activations of zero.
+    ///
+    /// # Safety
+    /// As [`load`](Self::load).
+    #[inline(always)]
+    unsafe fn load_first(tile: impl Source, lane: u32, _columns: u32) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::load(tile, lane) }
+    }
+
     /// The block scales. All lanes of the warp call this together.
     fn scales(&self, lane: u32) -> Self::Scales;
 

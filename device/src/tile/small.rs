@@ -129,11 +129,20 @@ impl Tile for Q8_0Tile {
 
     #[inline(always)]
     unsafe fn load(tile: impl Source, lane: u32) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::load_first(tile, lane, 256) }
+    }
+
+    /// Sub-blocks that are not there are the last one that is: memory is not asked for them, and no register is loaded in
+    /// some cases only.
+    #[inline(always)]
+    unsafe fn load_first(tile: impl Source, lane: u32, columns: u32) -> Self {
+        let last = 16 * columns - 512;
         let mut quants = [[0; 4]; 8];
         // SAFETY: the caller's; all offsets lie within the tile.
         unsafe {
             unroll!(for K in 0..8 {
-                quants[K] = tile.vector(512 * K, lane);
+                quants[K] = tile.vector((512 * K as u32).min(last) as usize, lane);
             });
             Self {
                 quants,
