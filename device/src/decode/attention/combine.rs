@@ -8,6 +8,7 @@
 //! warp of the grid to arrive with a head adds up its splits. A lane holds four dims of the row. Of the warps' few parts it
 //! reads all maxima and sums, which takes less time than to be told by other lanes; of the splits it holds one's factor.
 
+use super::digits::Digits;
 use super::lane::{Pairs, Values};
 use super::near::Near;
 use super::tile::{Output, Queries};
@@ -81,9 +82,18 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
         Near::at(Self::bytes(warps))
     }
 
+    /// The query heads where they are digits.
+    #[inline(always)]
+    pub(super) fn digits(self) -> Digits<HD> {
+        Digits::new(self.queries.0)
+    }
+
     /// Zeroes the rows of Q that no head fills.
     #[inline(always)]
-    pub(super) fn clear_spare_rows(self, group: u32) {
+    pub(super) fn clear_spare_rows<T: KvType>(self, group: u32) {
+        if T::FORMAT.scaled() {
+            return self.digits().clear(group, Self::HEADS);
+        }
         let mut i = group * HD + thread::thread_idx_x();
         while i < Self::HEADS * HD {
             self.queries.set(i / HD, i % HD, [0; 2]);
@@ -94,6 +104,9 @@ impl<const HD: u32, const GROUPS: usize> Room<HD, GROUPS> {
     /// Stores the lane's pairs of query head `head`.
     #[inline(always)]
     pub(super) fn store_query<T: KvType>(self, pairs: &Pairs<HD>, head: u32, x: &Values) {
+        if T::FORMAT.scaled() {
+            return self.digits().set(head, pairs, x);
+        }
         pairs.each(x, |dim, v| self.queries.set(head, dim, T::split(v)));
     }
 

@@ -26,6 +26,7 @@
 //! successor start (`topk_gateup`, and the embedding at the start of a step).
 
 mod combine;
+mod digits;
 pub mod general;
 pub(crate) mod lane;
 mod launch;
@@ -50,7 +51,7 @@ use cuda_std::prelude::*;
 use cuda_std::unroll::{remade, rolled};
 use lane::{Frequencies, Pairs, Values};
 use softmax::Running;
-use tile::{Output, Queries, Scores, Weights};
+use tile::{Output, Scores, Weights};
 
 /// Shape and constants of a layer's attention.
 #[repr(C)]
@@ -200,7 +201,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         };
         prepare.run::<T>(&frequencies, || warp.clip_first(&block));
         thread::sync_threads();
-        warp.run(&a, &block, room.queries);
+        warp.run(&a, &block, room);
         if block.warp < block.busy() {
             warp.publish(&block, room);
         }
@@ -261,7 +262,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
                 };
             }
             meanwhile();
-            self.room.clear_spare_rows(block.group);
+            self.room.clear_spare_rows::<T>(block.group);
             self.pairs.rotate(block.position, &a.shape, frequencies, block.lane);
             if block.owner() {
                 self.append_value::<T>(row(a.shape.heads + a.shape.kv_heads + block.kv_head), v);
@@ -434,11 +435,16 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
     /// # Safety
     /// As [`attend`]; the queries are in shared memory.
     #[inline(always)]
-    unsafe fn run(&mut self, a: &Arguments, block: &Block<HD>, queries: Queries<HD>) {
+    unsafe fn run(&mut self, a: &Arguments, block: &Block<HD>, room: Room<HD, GROUPS>) {
+        let scales = if T::FORMAT.scaled() {
+            room.digits().scales(self.at)
+        } else {
+            [1.0; GROUPS]
+        };
         while self.chunk < block.share.end {
             // SAFETY: the chunk holds an old token.
             unsafe {
-                self.one(a, block, queries);
+                self.one(a, block, room, &scales);
                 self.pages[0] = self.pages[1];
                 self.chunk = rolled(self.chunk + block.warps);
                 self.find_next(a, block);
@@ -448,17 +454,22 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
 
     /// One chunk.
     #[inline(always)]
-    unsafe fn one(&mut self, a: &Arguments, block: &Block<HD>, queries: Queries<HD>) {
+    unsafe fn one(&mut self, a: &Arguments, block: &Block<HD>, room: Room<HD, GROUPS>, scales: &[f32; GROUPS]) {
         let (at, token) = (self.at, self.chunk * CHUNK);
         let mut scores = [[[0.0; 4]; 2]; GROUPS];
         let mut weights = [[[0; 2]; 2]; GROUPS];
         unroll!(for U in 0..4 {
             if U < 2 * Self::BATCHES {
                 if U < Self::BATCHES {
-                    tile::score::<T, HD, GROUPS>(&mut scores, &queries, at, &self.loads[U % 2], U as u32);
+                    let keys = &self.loads[U % 2];
+                    if T::FORMAT.scaled() {
+                        digits::score::<T, HD, GROUPS>(&mut scores, room.digits(), at, keys, U as u32);
+                    } else {
+                        tile::score::<T, HD, GROUPS>(&mut scores, &room.queries, at, keys, U as u32);
+                    }
                 } else {
                     if U == Self::BATCHES {
-                        weights = self.weigh(&scores, token + 2 * at.t, block);
+                        weights = self.weigh(&scores, scales, token + 2 * at.t, block);
                     }
                     let clipped = Self::BATCHES == 1 && self.chunk < block.share.begin + block.warps;
                     self.mix(U, &weights, block.position as i32 - token as i32, clipped);
@@ -485,10 +496,21 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
 
     /// The softmax weights of a chunk for each group; rescales what was summed before.
     #[inline(always)]
-    fn weigh(&mut self, scores: &[Scores; GROUPS], token: u32, block: &Block<HD>) -> [Weights; GROUPS] {
+    fn weigh(
+        &mut self,
+        scores: &[Scores; GROUPS],
+        scales: &[f32; GROUPS],
+        token: u32,
+        block: &Block<HD>,
+    ) -> [Weights; GROUPS] {
         let mut weights = [[[0; 2]; 2]; GROUPS];
         unroll!(for G in 0..GROUPS {
-            let s = softmax::of_lane(&scores[G], token, block.share.first, block.position);
+            let s = if T::FORMAT.scaled() {
+                digits::joined(&scores[G], scales[G])
+            } else {
+                tile::joined(&scores[G])
+            };
+            let s = softmax::of_lane(s, token, block.share.first, block.position);
             let first = self.running[G].max == f32::NEG_INFINITY;
             let ([p], before) = self.running[G].add::<T, 1>([s]);
             // Most chunks bring no new maximum, and before the first one there is nothing.
@@ -583,7 +605,7 @@ kernels! {
     attention_64_bf16_wide = Bf16, 64, 2, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_bf16_wide = Bf16, 128, 2, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
     attention_64_q8_0 = Q8_0, 64, 1, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_q8_0 = Q8_0, 128, 1, 144, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
     attention_256_q8_0 = Q8_0, 256, 1, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
     attention_64_q8_0_wide = Q8_0, 64, 2, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
     attention_128_q8_0_wide = Q8_0, 128, 2, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";

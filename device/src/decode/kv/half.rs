@@ -48,6 +48,11 @@ macro_rules! half_type {
             }
 
             #[inline(always)]
+            fn piece(batch: &Self::Batch, i: usize) -> [u32; 4] {
+                batch[i].0
+            }
+
+            #[inline(always)]
             fn keys(batch: &Self::Batch, c: usize, j: usize) -> [u32; 4] {
                 batch[2 * c + j].0
             }

@@ -12,6 +12,7 @@ impl KvFormat {
         let places = (0..values.len()).map(|i| Place {
             value: i as u32 * self.value_bytes(),
             scale: (values.len() + i / BLOCK as usize * 2) as u32,
+            offset: 0,
         });
         let places: Vec<Place> = places.collect();
         let mut bytes = vec![0; 3 * values.len()];
@@ -26,7 +27,8 @@ impl KvFormat {
             Self::F16 => f16::from_bits(half(place.value)).to_f32(),
             Self::Bf16 => bf16::from_bits(half(place.value)).to_f32(),
             Self::Q8_0 => {
-                f32::from((bytes[place.value as usize] ^ 0x80) as i8) * f16::from_bits(half(place.scale)).to_f32()
+                f32::from((bytes[place.value as usize] ^ place.offset) as i8)
+                    * f16::from_bits(half(place.scale)).to_f32()
             }
         }
     }
@@ -51,7 +53,7 @@ impl KvFormat {
                     places
                         .iter()
                         .zip(block.qs)
-                        .for_each(|(p, q)| bytes[p.value as usize] = q as u8 ^ 0x80);
+                        .for_each(|(p, q)| bytes[p.value as usize] = q as u8 ^ p.offset);
                 }
             }
         }
@@ -98,6 +100,7 @@ impl Pool {
         Place {
             value: head + place.value,
             scale: head + place.scale,
+            ..place
         }
     }
 

@@ -7,7 +7,7 @@
 //! | format | a value | scales | bytes of 128 dims |
 //! |---|---|---|---|
 //! | f16, bf16 | 2 bytes | none | 256 |
-//! | q8_0 | an i8 plus 128, times its scale | an f16 for 32 dims of a token: their largest magnitude / 127 | 136 |
+//! | q8_0 | an i8 (of values: plus 128), times its scale | an f16 for 32 dims of a token: their largest magnitude / 127 | 136 |
 //!
 //! **Layout**: a head is four chunks of [`CHUNK`] tokens, and a chunk lies in the order in which the two matrix products
 //! of attention take it: a lane `(g, t)` of a warp reads its operands in 16-byte pieces, a warp reads 512 bytes in a row,
@@ -20,7 +20,7 @@
 //! | values, 16 bits | dims / 16, dim % 8, t | 2 (j) by 2 (dim / 8) by 2 tokens (i) |
 //! | values, q8_0 | dims / 32, dim % 8, t | 2 (dim / 16) by the same |
 //!
-//! The scales of q8_0 lie behind the head's values, `[chunk][t][dims / 32][j][i]`. Heads are padded to 16 dims.
+//! The scales of q8_0 lie behind the chunk's values, `[t][dims / 32][j][i]`. Heads are padded to 16 dims.
 //!
 //! [`KvType`] is the arithmetic of a format, for kernels that are compiled for each: [`F16`], [`Bf16`], [`Q8_0`].
 
@@ -62,6 +62,8 @@ pub struct Place {
     pub value: u32,
     /// The scale, where the format has one.
     pub scale: u32,
+    /// What is added to a value of 8 bits: 0 in keys, which are multiplied as they are, and 128 in values.
+    pub offset: u8,
 }
 
 impl KvFormat {
@@ -91,22 +93,29 @@ impl KvFormat {
         if self.scaled() { 1 } else { 2 }
     }
 
-    /// Bytes of the values of a head of a page.
+    /// Bytes of the values of a chunk.
     #[inline(always)]
     const fn values_bytes(self, head_dim: u32) -> u32 {
-        PAGE_TOKENS * padded(head_dim) * self.value_bytes()
+        CHUNK * padded(head_dim) * self.value_bytes()
+    }
+
+    /// Bytes of a chunk of a key or value head.
+    #[inline(always)]
+    #[must_use]
+    pub const fn chunk_bytes(self, head_dim: u32) -> u32 {
+        let scales = if self.scaled() {
+            CHUNK * (head_dim / BLOCK) * 2
+        } else {
+            0
+        };
+        self.values_bytes(head_dim) + scales
     }
 
     /// Bytes of a key or value head in a page.
     #[inline(always)]
     #[must_use]
     pub const fn head_bytes(self, head_dim: u32) -> u32 {
-        let scales = if self.scaled() {
-            PAGE_TOKENS * (head_dim / BLOCK) * 2
-        } else {
-            0
-        };
-        self.values_bytes(head_dim) + scales
+        PAGE_TOKENS / CHUNK * self.chunk_bytes(head_dim)
     }
 
     /// Bytes of a page of keys, and of values: the smallest distance of pages.
@@ -127,16 +136,17 @@ impl KvFormat {
     #[inline(always)]
     #[must_use]
     pub const fn key(self, slot: u32, dim: u32, head_dim: u32) -> Place {
-        let (chunk, token) = (slot / CHUNK, slot % CHUNK);
-        let group = (chunk * (padded(head_dim) / 8) + dim / 8) * CHUNK * 8;
+        let token = slot % CHUNK;
+        let group = dim / 8 * CHUNK * 8;
         let within = if self.scaled() {
             token % 8 * 16 + token / 8 * 8
         } else {
             token * 8
         };
         Place {
-            value: (group + within + dim % 8) * self.value_bytes(),
+            value: self.chunk_at(slot, head_dim) + (group + within + dim % 8) * self.value_bytes(),
             scale: self.scale(slot, dim, head_dim),
+            offset: 0,
         }
     }
 
@@ -144,24 +154,30 @@ impl KvFormat {
     #[inline(always)]
     #[must_use]
     pub const fn value(self, slot: u32, dim: u32, head_dim: u32) -> Place {
-        let (chunk, token) = (slot / CHUNK, slot % CHUNK);
+        let token = slot % CHUNK;
         let (j, t, i) = (token / 8, token % 8 / 2, token % 2);
         // Rows of 16 dims that a piece of 16 bytes covers.
         let rows = if self.scaled() { 2 } else { 1 };
-        let group = chunk * (padded(head_dim) / 16 / rows) + dim / 16 / rows;
-        let piece = (group * 8 + dim % 8) * 4 + t;
+        let piece = (dim / 16 / rows * 8 + dim % 8) * 4 + t;
         let within = dim / 16 % rows * 8 + j * 4 + dim % 16 / 8 * 2 + i;
         Place {
-            value: (piece * 8 * rows + within) * self.value_bytes(),
+            value: self.chunk_at(slot, head_dim) + (piece * 8 * rows + within) * self.value_bytes(),
             scale: self.scale(slot, dim, head_dim),
+            offset: 0x80,
         }
+    }
+
+    /// Where the chunk of token `slot` begins in a head.
+    #[inline(always)]
+    const fn chunk_at(self, slot: u32, head_dim: u32) -> u32 {
+        slot / CHUNK * self.chunk_bytes(head_dim)
     }
 
     #[inline(always)]
     const fn scale(self, slot: u32, dim: u32, head_dim: u32) -> u32 {
-        let (chunk, token) = (slot / CHUNK, slot % CHUNK);
-        let block = (chunk * 4 + token % 8 / 2) * (head_dim / BLOCK) + dim / BLOCK;
-        self.values_bytes(head_dim) + (block * 4 + token / 8 * 2 + token % 2) * 2
+        let token = slot % CHUNK;
+        let block = token % 8 / 2 * (head_dim / BLOCK) + dim / BLOCK;
+        self.chunk_at(slot, head_dim) + self.values_bytes(head_dim) + (block * 4 + token / 8 * 2 + token % 2) * 2
     }
 }
 
@@ -239,6 +255,9 @@ pub trait KvType: Copy {
     /// # Safety
     /// `head` points to a value head of a page, 16-byte aligned.
     unsafe fn load_values<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch;
+
+    /// The lane's piece `i` of a batch, as memory has it.
+    fn piece(batch: &Self::Batch, i: usize) -> [u32; 4];
 
     /// The lane's dims `32c + 8t …` of token `8j + g` of a batch of keys, in pairs.
     fn keys(batch: &Self::Batch, c: usize, j: usize) -> [u32; 4];

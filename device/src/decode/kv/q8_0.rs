@@ -31,7 +31,7 @@ impl Batch {
     unsafe fn load<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32, first: u32) -> Self {
         let mut batch = Q8_0::EMPTY;
         let from = head.cast::<U32x4>().wrapping_add(first as usize);
-        let scales = 4 * HD + (chunk * 4 + at.t) * (HD / 64) + 2 * b;
+        let scales = chunk * pieces::<HD>() + HD + at.t * (HD / 64) + 2 * b;
         let scales = head.cast::<U32x4>().wrapping_add(scales as usize);
         unroll!(for C in 0..4 {
             if 4 * b + (C as u32) < HD / 32 {
@@ -55,10 +55,13 @@ impl Batch {
     }
 }
 
-/// What is added to a value in the cache.
-const OFFSET: u8 = 0x80;
+/// Pieces of 16 bytes of a chunk.
+#[inline(always)]
+const fn pieces<const HD: u32>() -> u32 {
+    KvFormat::Q8_0.chunk_bytes(HD) / 16
+}
 
-/// The four values of a word as two pairs of f16.
+/// The four values of a word, to which 128 has been added, as two pairs of f16.
 #[inline(always)]
 fn widen(bytes: u32) -> [u32; 2] {
     // 1024 + u is the f16 with u in its last bits, and u the value plus 128.
@@ -76,6 +79,13 @@ fn over_127(x: f32) -> f32 {
     float::fma(float::fma(-near, 127.0, x), 1.0 / 127.0, near)
 }
 
+/// `1 / x`, correctly rounded or the neighbour, without the branch for what is nearly nothing: of that it makes a NaN.
+#[inline(always)]
+fn inverse_of(x: f32) -> f32 {
+    let near = float::rcp_approx(x);
+    float::fma(near, float::fma(-x, near, 1.0), near)
+}
+
 impl KvType for Q8_0 {
     const FORMAT: KvFormat = KvFormat::Q8_0;
     const WEIGHT_PARTS: usize = 1;
@@ -87,22 +97,28 @@ impl KvType for Q8_0 {
 
     #[inline(always)]
     unsafe fn load_keys<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Batch {
-        let first = (chunk * (HD / 8) + 16 * b + at.t) * 8 + at.g;
+        let first = chunk * pieces::<HD>() + (16 * b + at.t) * 8 + at.g;
         // SAFETY: passed on.
         unsafe { Batch::load::<HD>(head, chunk, at, b, first) }
     }
 
     #[inline(always)]
     unsafe fn load_values<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Batch {
-        let first = (chunk * (HD / 32) + 4 * b) * 32 + at.lane();
+        let first = chunk * pieces::<HD>() + 128 * b + at.lane();
         // SAFETY: passed on.
         unsafe { Batch::load::<HD>(head, chunk, at, b, first) }
     }
 
     #[inline(always)]
+    fn piece(batch: &Batch, i: usize) -> [u32; 4] {
+        batch.quants[i].0
+    }
+
+    #[inline(always)]
     fn keys(batch: &Batch, c: usize, j: usize) -> [u32; 4] {
         let piece = batch.quants[c].0;
-        let ([a, b], [c, d]) = (widen(piece[2 * j]), widen(piece[2 * j + 1]));
+        let signs = 0x8080_8080;
+        let ([a, b], [c, d]) = (widen(piece[2 * j] ^ signs), widen(piece[2 * j + 1] ^ signs));
         [a, b, c, d]
     }
 
@@ -156,13 +172,13 @@ impl KvType for Q8_0 {
     fn encode(x: f32) -> Encoded {
         let largest = f32::from_bits(warp::redux_max(warp::FULL, x.to_bits() & 0x7fff_ffff));
         let d = over_127(largest);
-        let inverse = float::rcp(d);
+        let inverse = inverse_of(d);
         let inverse = if inverse <= f32::MAX { inverse } else { 0.0 };
         let scaled = x * inverse;
         let q = float::to_i32(scaled + f32::from_bits(0x3f00_0000 | (scaled.to_bits() & 0x8000_0000)));
         let scale = half2::f32_to_f16(d).to_bits();
         Encoded {
-            bits: u16::from(q as u8 ^ OFFSET),
+            bits: u16::from(q as u8),
             scale,
             value: float::from_i32(q) * num::half(u32::from(scale)),
         }
@@ -172,7 +188,7 @@ impl KvType for Q8_0 {
     unsafe fn write(head: *mut u8, place: Place, dim: u32, x: Encoded) {
         // SAFETY: the caller's.
         unsafe {
-            global::store(head.add(place.value as usize), x.bits as u8);
+            global::store(head.add(place.value as usize), x.bits as u8 ^ place.offset);
             if dim.is_multiple_of(BLOCK) {
                 global::store(head.add(place.scale as usize).cast(), x.scale);
             }
@@ -184,7 +200,7 @@ impl KvType for Q8_0 {
         // SAFETY: the caller's.
         let (q, scale) = unsafe {
             (
-                (global::load(head.add(place.value as usize)) ^ OFFSET) as i8,
+                (global::load(head.add(place.value as usize)) ^ place.offset) as i8,
                 global::load(head.add(place.scale as usize).cast::<u16>()),
             )
         };
