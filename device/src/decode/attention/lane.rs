@@ -4,6 +4,7 @@ use super::AttentionShape;
 use crate::decode::kv::{BLOCK, Encoded, KvType};
 use crate::decode::rope;
 use cuda_std::prelude::*;
+use cuda_std::unroll::rolled;
 
 /// The pairs of one lane, of a head of `HD` dims (at most 256): which dims, and how they rotate.
 pub(crate) struct Pairs<const HD: u32> {
@@ -165,14 +166,15 @@ impl<const HD: u32> Pairs<HD> {
         }
         self.each(v, |dim, v| scratch.store(dim, v));
         warp::sync();
-        unroll!(for B in 0..8 {
-            if (B as u32) < HD / BLOCK {
-                let dim = BLOCK * B as u32 + warp::lane();
-                let stored = T::encode(scratch.load(dim));
-                f(B as u32, dim, stored);
-                scratch.store(dim, stored.value);
-            }
-        });
+        // A loop: this runs once, and then takes as long as its code takes to be fetched.
+        let mut block = 0;
+        while block < HD / BLOCK {
+            let dim = BLOCK * block + warp::lane();
+            let stored = T::encode(scratch.load(dim));
+            f(block, dim, stored);
+            scratch.store(dim, stored.value);
+            block = rolled(block + 1);
+        }
         warp::sync();
         unroll!(for I in 0..4 {
             if (I as u32) < HD / 64 {
