@@ -26,6 +26,12 @@ const SMALLEST: f32 = 1e-30;
 type Byte = (f32, u32);
 
 impl Columns {
+    /// Of vectors that the lane has.
+    #[inline(always)]
+    pub(crate) fn of(vectors: [F32x4; 2]) -> Self {
+        Self(vectors)
+    }
+
     /// Loads the lane's columns of the 256 floats at `x`, through L1.
     ///
     /// # Safety

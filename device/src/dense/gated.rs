@@ -1,18 +1,23 @@
 //! The first half of a gated network: `h = f(G n + bias) ∘ (U n + bias)` with `n = x ∘ g / rms(x)` and f one of
 //! [`Activation`].
 //!
-//! `x ∘ g` and `rms(x)` come from the [`Residual`]; gate and up lie in tiles of one type; `h` has a float for each of
+//! `x ∘ g` and `rms(x)` come from the [`Residual`], or x is [`Apart`]; gate and up lie in tiles of one type; `h` has a float for each of
 //! their rows.
 //!
 //! **Bytes**: both matrices, once. **Shape of the work**: a block for every 16 rows of both ([`row_group`]), each matrix
 //! with warps of its own.
 //!
-//! **Launch**: [`gated`].
+//! **Launch**: [`gated`], [`gated_apart`].
 
+use super::apart::{Apart, Stream};
 use super::matrix::{Matrix, Summed};
 use super::rows::{Place, row_group};
-use crate::decode::residual::{Residual, Squares};
+use crate::decode::residual::Residual;
 use crate::general::gated::{Activation, bent};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::shape::ShapeError;
+#[cfg(not(target_arch = "nvptx64"))]
+use cuda_std::launch::{LaunchConfig, PreparedLaunch};
 use cuda_std::prelude::*;
 
 /// What a launch multiplies, and how.
@@ -34,53 +39,59 @@ pub struct GatedShape {
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $tile:ident, $kind:ident;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// Prepare it with [`gated`].
-            ///
-            /// # Safety
-            /// The arguments of a launch that [`gated`] prepared.
-            #[kernel(pdl, registers = 80)]
-            pub unsafe fn $name(stream: Residual, h: *mut f32, shape: GatedShape) {
-                // SAFETY: passed on.
-                unsafe { rows::<crate::tile::$tile>(stream, h, shape) }
-            }
-        )*
-
-        /// The launch of a kind's kernel.
-        #[cfg(not(target_arch = "nvptx64"))]
-        fn prepare_of(kind: super::Kind) -> Prepare {
-            match kind {
-                $(super::Kind::$kind => $name::prepare,)*
-            }
+    ($($(#[$doc:meta])* $name:ident = $tile:ident, $stream:ident, $prepare:ident;)*) => {$(
+        $(#[$doc])*
+        ///
+        #[doc = concat!("Prepare it with [`", stringify!($prepare), "`].")]
+        ///
+        /// # Safety
+        #[doc = concat!("The arguments of a launch that [`", stringify!($prepare), "`] prepared.")]
+        #[kernel(pdl, registers = 80)]
+        pub unsafe fn $name(stream: $stream, h: *mut f32, shape: GatedShape) {
+            // SAFETY: passed on.
+            unsafe { rows::<crate::tile::$tile, _>(stream, h, shape) }
         }
-    };
+    )*};
 }
 
 kernels! {
     /// Gate and up in Q4_0, with norm and activation.
-    dense_gated_q4_0 = Q4_0Tile, Q4_0;
+    dense_gated_q4_0 = Q4_0Tile, Residual, gated;
     /// Gate and up in Q4_1, with norm and activation.
-    dense_gated_q4_1 = Q4_1Tile, Q4_1;
+    dense_gated_q4_1 = Q4_1Tile, Residual, gated;
     /// Gate and up in Q5_0, with norm and activation.
-    dense_gated_q5_0 = Q5_0Tile, Q5_0;
+    dense_gated_q5_0 = Q5_0Tile, Residual, gated;
     /// Gate and up in Q5_1, with norm and activation.
-    dense_gated_q5_1 = Q5_1Tile, Q5_1;
+    dense_gated_q5_1 = Q5_1Tile, Residual, gated;
     /// Gate and up in Q8_0, with norm and activation.
-    dense_gated_q8_0 = Q8_0Tile, Q8_0;
+    dense_gated_q8_0 = Q8_0Tile, Residual, gated;
     /// Gate and up in Q4_K, with norm and activation.
-    dense_gated_q4k = Q4KTile, Q4K;
+    dense_gated_q4k = Q4KTile, Residual, gated;
     /// Gate and up in Q5_K, with norm and activation.
-    dense_gated_q5k = Q5KTile, Q5K;
+    dense_gated_q5k = Q5KTile, Residual, gated;
     /// Gate and up in Q6_K, with norm and activation.
-    dense_gated_q6k = Q6KTile, Q6K;
+    dense_gated_q6k = Q6KTile, Residual, gated;
+    /// Gate and up in Q4_0 of a stream whose last addend is apart.
+    dense_gated_apart_q4_0 = Q4_0Tile, Apart, gated_apart;
+    /// Gate and up in Q4_1 of a stream whose last addend is apart.
+    dense_gated_apart_q4_1 = Q4_1Tile, Apart, gated_apart;
+    /// Gate and up in Q5_0 of a stream whose last addend is apart.
+    dense_gated_apart_q5_0 = Q5_0Tile, Apart, gated_apart;
+    /// Gate and up in Q5_1 of a stream whose last addend is apart.
+    dense_gated_apart_q5_1 = Q5_1Tile, Apart, gated_apart;
+    /// Gate and up in Q8_0 of a stream whose last addend is apart.
+    dense_gated_apart_q8_0 = Q8_0Tile, Apart, gated_apart;
+    /// Gate and up in Q4_K of a stream whose last addend is apart.
+    dense_gated_apart_q4k = Q4KTile, Apart, gated_apart;
+    /// Gate and up in Q5_K of a stream whose last addend is apart.
+    dense_gated_apart_q5k = Q5KTile, Apart, gated_apart;
+    /// Gate and up in Q6_K of a stream whose last addend is apart.
+    dense_gated_apart_q6k = Q6KTile, Apart, gated_apart;
 }
 
 /// The kernels' body.
 #[inline(always)]
-unsafe fn rows<T: Summed>(stream: Residual, h: *mut f32, shape: GatedShape) {
+unsafe fn rows<T: Summed, S: Stream>(stream: S, h: *mut f32, shape: GatedShape) {
     thread::touch(shape.columns);
     let at = Place::<2>::new(shape.columns);
     let group = thread::block_idx_x();
@@ -90,22 +101,12 @@ unsafe fn rows<T: Summed>(stream: Residual, h: *mut f32, shape: GatedShape) {
         if at.warp == 0 {
             bias = [shape.gate.bias_of(group, at.lane), shape.up.bias_of(group, at.lane)];
         }
-        let early = || {
-            if at.warp == 0 {
-                stream.squares(shape.columns, at.lane)
-            } else {
-                Squares::NONE
-            }
-        };
         let tiles = [shape.gate.tiles.as_ptr(), shape.up.tiles.as_ptr()];
-        let squares = row_group::<T, 2, _>(at, tiles, group, stream.gained.as_ptr(), early);
-        let scale = if at.warp == 0 {
-            squares.inverse_rms(shape.columns, shape.eps)
-        } else {
-            0.0
-        };
+        let (known, ()) = row_group::<T, _, _, 2>(at, tiles, group, stream, || ());
+        let met = stream.meet(known, at, shape.eps);
         thread::sync_threads();
         if at.warp == 0 {
+            let scale = stream.scale(met, at, shape.eps);
             let sum = |side: usize| {
                 let sum = at.meeting(side as u32).total(at.lane, at.warps);
                 float::fma(sum, scale, bias[side])
@@ -123,26 +124,57 @@ unsafe fn rows<T: Summed>(stream: Residual, h: *mut f32, shape: GatedShape) {
     }
 }
 
-#[cfg(not(target_arch = "nvptx64"))]
-type Prepare =
-    fn(cuda_std::launch::LaunchConfig, Residual, DevicePtr<f32>, GatedShape) -> cuda_std::launch::PreparedLaunch;
-
 /// The launch for `shape`: a stream of `shape.columns` columns, `h` of 16 floats for each row group.
 ///
 /// # Errors
 /// Columns that are no multiple of 64, gate and up of different types or shapes, or without a kind.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn gated(
-    stream: Residual,
-    h: DevicePtr<f32>,
-    shape: GatedShape,
-) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
+pub fn gated(stream: Residual, h: DevicePtr<f32>, shape: GatedShape) -> Result<PreparedLaunch, ShapeError> {
+    use super::Kind::{Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+    let (kind, config) = config(&shape)?;
+    let prepare = match kind {
+        Q4_0 => dense_gated_q4_0::prepare,
+        Q4_1 => dense_gated_q4_1::prepare,
+        Q5_0 => dense_gated_q5_0::prepare,
+        Q5_1 => dense_gated_q5_1::prepare,
+        Q8_0 => dense_gated_q8_0::prepare,
+        Q4K => dense_gated_q4k::prepare,
+        Q5K => dense_gated_q5k::prepare,
+        Q6K => dense_gated_q6k::prepare,
+    };
+    Ok(prepare(config, stream, h, shape))
+}
+
+/// The same for a stream whose last addend is apart.
+///
+/// # Errors
+/// As [`gated`]; fewer row groups than the stream has blocks of 256 columns.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn gated_apart(stream: Apart, h: DevicePtr<f32>, shape: GatedShape) -> Result<PreparedLaunch, ShapeError> {
+    use super::Kind::{Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+    let (kind, config) = config(&shape)?;
+    Apart::check("dense_gated_apart", shape.columns, &config)?;
+    let prepare = match kind {
+        Q4_0 => dense_gated_apart_q4_0::prepare,
+        Q4_1 => dense_gated_apart_q4_1::prepare,
+        Q5_0 => dense_gated_apart_q5_0::prepare,
+        Q5_1 => dense_gated_apart_q5_1::prepare,
+        Q8_0 => dense_gated_apart_q8_0::prepare,
+        Q4K => dense_gated_apart_q4k::prepare,
+        Q5K => dense_gated_apart_q5k::prepare,
+        Q6K => dense_gated_apart_q6k::prepare,
+    };
+    Ok(prepare(config, stream, h, shape))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn config(shape: &GatedShape) -> Result<(super::Kind, LaunchConfig), ShapeError> {
     let columns = crate::shape::multiple("dense_gated", shape.columns as usize, 64)?;
-    let prepare = prepare_of(shape.gate.check("dense_gated")?);
+    let kind = shape.gate.check("dense_gated")?;
     if (shape.gate.kind, shape.gate.groups) != (shape.up.kind, shape.up.groups) {
         let rule = "gate and up of different types or shapes; it takes one".to_owned();
-        return Err(crate::shape::ShapeError::new("dense_gated", rule));
+        return Err(ShapeError::new("dense_gated", rule));
     }
     let config = super::rows::config::<2>(shape.gate.groups, columns, [shape.gate.kind]);
-    Ok(prepare(config, stream, h, shape))
+    Ok((kind, config))
 }

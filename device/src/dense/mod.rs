@@ -17,6 +17,7 @@
 //! everything else is read and written behind it, so a step needs only that its embedding waits before it lets its
 //! successor start.
 
+pub mod apart;
 pub mod gated;
 pub mod head;
 pub mod matrix;

@@ -1,13 +1,15 @@
 //! The launches of a layer and of a step's end, as data (host).
 //!
 //! Everything works in place on one residual stream: a launch that writes it has waited for all that read it before, and
-//! its own blocks read only the rows that they write.
+//! its own blocks read only the rows that they write. Where a result is left [`Apart`], the launch that adds it writes the
+//! sum elsewhere.
 
-use super::gated::{GatedShape, gated};
+use super::apart::Apart;
+use super::gated::{GatedShape, gated, gated_apart};
 use super::head::head;
 use super::matrix::Matrix;
 use super::project::project;
-use super::qkv::{QkvShape, qkv};
+use super::qkv::{QkvShape, qkv, qkv_apart};
 use super::residual::{Post, residual};
 use crate::decode::attention::{AttentionBuffers, AttentionPlan, attention};
 use crate::decode::head::{Best, HeadShape};
@@ -46,6 +48,15 @@ pub struct NetworkWeights {
     pub activation: Activation,
 }
 
+/// How an operation finds the stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Entering {
+    /// Complete.
+    Whole(Residual),
+    /// With the last result apart; the sum is in `to`, and the rest of the stream where it always is.
+    Apart(Apart),
+}
+
 /// What follows an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct After {
@@ -53,6 +64,8 @@ pub struct After {
     pub post: DevicePtr<f32>,
     /// Gains of the norm that comes next.
     pub next: DevicePtr<f32>,
+    /// The next operation adds the result: it stays apart.
+    pub added: bool,
 }
 
 /// What all parts have in common.
@@ -80,12 +93,36 @@ impl Common<'_> {
         residual(self.buffers.stream, norm, Post::NONE, self.columns)
     }
 
+    /// The stream behind the launch that an operation begins with.
+    #[must_use]
+    pub fn inside(&self, entering: Entering) -> Residual {
+        match entering {
+            Entering::Whole(stream) => stream,
+            Entering::Apart(apart) => Residual {
+                x: apart.to,
+                ..self.buffers.stream
+            },
+        }
+    }
+
+    /// A result that the projection with a norm of gains `post` behind it left apart.
+    #[must_use]
+    pub fn post(&self, post: DevicePtr<f32>) -> Post {
+        Post {
+            y: self.apart,
+            gain: post,
+            eps: self.eps,
+            reserved: 0,
+        }
+    }
+
     /// The launches of an attention part.
     ///
     /// # Errors
     /// The first shape that a kernel does not take.
     pub fn attention(
         &self,
+        entering: Entering,
         plan: &AttentionPlan,
         w: &AttentionWeights,
         cache: &LayerCache,
@@ -110,17 +147,13 @@ impl Common<'_> {
             counters: b.counters,
             out: b.attention,
         };
-        let mut launches = vec![
-            ("norm_qkv", qkv(b.stream, b.qkv, shape)?),
-            ("attention", attention(plan, heads)),
-        ];
-        self.onto_stream(
-            &mut launches,
-            "o_proj",
-            b.attention,
-            (w.output, plan.out_floats()),
-            after,
-        )?;
+        let first = match entering {
+            Entering::Whole(stream) => qkv(stream, b.qkv, shape)?,
+            Entering::Apart(apart) => qkv_apart(apart, b.qkv, shape)?,
+        };
+        let mut launches = vec![("norm_qkv", first), ("attention", attention(plan, heads))];
+        let (stream, a) = (self.inside(entering), (b.attention, plan.out_floats()));
+        self.onto(&mut launches, "o_proj", stream, a, w.output, after)?;
         Ok(launches)
     }
 
@@ -128,7 +161,13 @@ impl Common<'_> {
     ///
     /// # Errors
     /// The first shape that a kernel does not take.
-    pub fn network(&self, w: &NetworkWeights, width: u32, after: After) -> Result<Vec<Named>, ShapeError> {
+    pub fn network(
+        &self,
+        entering: Entering,
+        w: &NetworkWeights,
+        width: u32,
+        after: After,
+    ) -> Result<Vec<Named>, ShapeError> {
         let b = self.buffers;
         let shape = GatedShape {
             gate: w.gate,
@@ -138,34 +177,43 @@ impl Common<'_> {
             activation: w.activation as u32,
             reserved: 0,
         };
-        let mut launches = vec![("gate_up", gated(b.stream, b.h, shape)?)];
-        self.onto_stream(&mut launches, "down", b.h, (w.down, width), after)?;
+        let first = match entering {
+            Entering::Whole(stream) => gated(stream, b.h, shape)?,
+            Entering::Apart(apart) => gated_apart(apart, b.h, shape)?,
+        };
+        let mut launches = vec![("gate_up", first)];
+        self.onto(
+            &mut launches,
+            "down",
+            self.inside(entering),
+            (b.h, width),
+            w.down,
+            after,
+        )?;
         Ok(launches)
     }
 
-    /// A projection onto the stream, by way of a norm where there is one behind it.
-    fn onto_stream(
+    /// A projection of `a`, which has so many floats, onto the stream, by way of a norm where there is one behind it.
+    fn onto(
         &self,
         launches: &mut Vec<Named>,
         name: &'static str,
-        a: DevicePtr<f32>,
-        (matrix, columns): (Matrix, u32),
+        stream: Residual,
+        (a, columns): (DevicePtr<f32>, u32),
+        matrix: Matrix,
         after: After,
     ) -> Result<(), ShapeError> {
-        let (stream, none) = (self.buffers.stream, DevicePtr::null());
+        let none = DevicePtr::null();
         if after.post.is_null() {
             let launch = project(a, stream.x, stream, after.next, matrix, columns)?;
             launches.push((name, launch));
             return Ok(());
         }
-        let post = Post {
-            y: self.apart,
-            gain: after.post,
-            eps: self.eps,
-            reserved: 0,
-        };
         launches.push((name, project(a, none, self.apart, none, matrix, columns)?));
-        launches.push(("post_norm", residual(stream, after.next, post, self.columns)?));
+        if !after.added {
+            let launch = residual(stream, after.next, self.post(after.post), self.columns)?;
+            launches.push(("post_norm", launch));
+        }
         Ok(())
     }
 

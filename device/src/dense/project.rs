@@ -96,7 +96,7 @@ unsafe fn rows<T: Summed>(
                 0.0
             }
         };
-        let before = row_group::<T, 1, _>(at, [matrix.tiles.as_ptr()], group, a, early);
+        let ((), before) = row_group::<T, _, _, 1>(at, [matrix.tiles.as_ptr()], group, a, early);
         thread::sync_threads();
         if at.warp == 0 {
             let x = before + (at.meeting(0).total(at.lane, at.warps) + bias);

@@ -4,6 +4,7 @@
 //! their way to shared memory before the wait ([`Stage`]), as many as there is room for, and the others are loaded by
 //! their warps.
 
+use super::apart::Vector;
 use super::matrix::Summed;
 use crate::decode::columns::Columns;
 use crate::decode::meeting::Meeting;
@@ -28,6 +29,7 @@ pub(super) struct Place<const SIDES: usize> {
     pub warp: u32,
     /// Warps of a matrix.
     pub warps: u32,
+    pub columns: u32,
     /// Blocks of 256 columns.
     pub blocks: u32,
 }
@@ -39,8 +41,15 @@ impl<const SIDES: usize> Place<SIDES> {
             lane: warp::lane(),
             warp: thread::thread_idx_x() / 32,
             warps: thread::block_dim_x() / (32 * SIDES as u32),
+            columns,
             blocks: columns.div_ceil(256),
         }
+    }
+
+    /// A sum of squares from each warp of a matrix.
+    #[inline(always)]
+    pub(super) fn squares(self) -> Shared<f32> {
+        shared::dynamic(squares_at(self.warps * SIDES as u32), self.warps)
     }
 
     /// Where the warps of matrix `side` meet.
@@ -88,10 +97,16 @@ const fn staged<const SIDES: usize>(blocks: u32, tile_bytes: u32) -> u32 {
     }
 }
 
+/// Where sums of squares meet.
+#[inline(always)]
+const fn squares_at(warps: u32) -> u32 {
+    Meeting::bytes(warps)
+}
+
 /// Where the first stage lies.
 #[inline(always)]
 const fn stage_at(warps: u32) -> u32 {
-    Meeting::bytes(warps).next_multiple_of(16)
+    (squares_at(warps) + 4 * warps).next_multiple_of(16)
 }
 
 /// The columns as tiles of type `T` take them.
@@ -105,18 +120,18 @@ pub(super) fn activation<T: Summed>(x: &Columns, lane: u32) -> crate::tile::Acti
 }
 
 /// Row group `group` of each matrix times `x`, after the wait; leaves the warps' parts in their matrix's meeting. Returns
-/// what `early` loads: called behind the wait, so that it is there when the warps have met.
+/// what is known of x, and what `early` loads: called behind the wait, so that it is there when the warps have met.
 ///
 /// # Safety
-/// The matrices have the row group; `x` has `256 · blocks` floats. All threads of the block call this together.
+/// The matrices have the row group; `x` has `256 · blocks` columns. All threads of the block call this together.
 #[inline(always)]
-pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
+pub(super) unsafe fn row_group<T: Summed, V: Vector, E, const SIDES: usize>(
     at: Place<SIDES>,
     tiles: [*const u8; SIDES],
     group: u32,
-    x: *const f32,
+    x: V,
     early: impl FnOnce() -> E,
-) -> E {
+) -> (V::Known, E) {
     let (side, first) = if SIDES == 1 || at.warp < at.warps {
         (0, at.warp)
     } else {
@@ -126,18 +141,19 @@ pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
     let bytes = staged * T::BYTES as u32;
     let from = tiles.map(|tiles| tiles.wrapping_add(group as usize * at.blocks as usize * T::BYTES));
     let own = if side == 0 { from[0] } else { from[SIDES - 1] };
-    let columns = |block: u32| x.wrapping_add((256 * block) as usize);
     // SAFETY: the caller's.
     unsafe {
         at.send(0, from[0], bytes);
         if SIDES > 1 {
             at.send(1, from[SIDES - 1], bytes);
         }
+        x.expect(at, first);
         thread::sync_threads();
         pdl::launch_dependents();
         pdl::wait();
         let (mut block, mut rows) = (first, [0.0; 2]);
-        let mut next = Columns::load(columns(block), at.lane);
+        let mut known = x.known(at);
+        let mut next = x.columns(&mut known, at, block);
         let early = early();
         let mut activation = activation::<T>(&next, at.lane);
         let stage = at.stage(side, bytes);
@@ -145,7 +161,7 @@ pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
         loop {
             let after = rolled(block + at.warps);
             if after < at.blocks {
-                next = Columns::load(columns(after), at.lane);
+                next = x.columns(&mut known, at, after);
             }
             let tile: T = if block < staged {
                 stage.tile(block, at.lane)
@@ -161,7 +177,7 @@ pub(super) unsafe fn row_group<T: Summed, const SIDES: usize, E>(
             block = after;
         }
         at.meeting(side).put(rows, first, at.lane);
-        early
+        (known, early)
     }
 }
 

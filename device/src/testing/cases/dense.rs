@@ -5,10 +5,11 @@ use crate::decode::advance::advance;
 use crate::decode::head::{Best, HeadShape};
 use crate::decode::residual::Residual;
 use crate::decode::state::{StepState, ring_token};
-use crate::dense::gated::{GatedShape, gated};
+use crate::dense::apart::Apart;
+use crate::dense::gated::{GatedShape, gated, gated_apart};
 use crate::dense::head::head;
 use crate::dense::project::project;
-use crate::dense::qkv::{QkvShape, qkv};
+use crate::dense::qkv::{QkvShape, qkv, qkv_apart};
 use crate::dense::residual::{Post, residual};
 use crate::dense::{Kind, Matrix};
 use crate::general::gated::{Activation, reference};
@@ -160,6 +161,42 @@ fn left(machine: &mut dyn Machine, s: Residual, gain: &[f32], x: &[f64], allowed
     Ok(worst)
 }
 
+/// A stream whose last addend is apart, the sum, and the gains behind it.
+struct Summed {
+    stream: Apart,
+    sum: Vec<f64>,
+    gain: Vec<f32>,
+}
+
+impl Summed {
+    fn new(machine: &mut dyn Machine, seed: u64, columns: usize) -> Result<Self, String> {
+        let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
+        let (y, after) = (floats(seed + 2, columns, 5.0), floats(seed + 3, columns, 1.0));
+        let normed = normed(&wide(&y), &after, 1e-6);
+        Ok(Self {
+            stream: Apart {
+                x: machine.upload(&x)?,
+                post: Post {
+                    y: stream(machine, &y, &after)?,
+                    gain: machine.upload(&after)?,
+                    eps: 1e-6,
+                    reserved: 0,
+                },
+                gain: machine.upload(&gain)?,
+                to: machine.output(columns)?,
+            },
+            sum: x.iter().zip(&normed).map(|(x, y)| f64::from(*x) + y).collect(),
+            gain,
+        })
+    }
+
+    /// Whether the launch left the sum.
+    fn check(&self, machine: &mut dyn Machine) -> Result<f64, String> {
+        let got = machine.download(self.stream.to, self.sum.len())?;
+        within("sum", &got, &self.sum, |_| 1e-5)
+    }
+}
+
 fn enter(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     let columns = 64 * (1 + Random::new(seed).below(20));
     let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
@@ -188,6 +225,14 @@ fn post(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 fn heads(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    heads_of(machine, seed, false)
+}
+
+fn heads_apart(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    heads_of(machine, seed, true)
+}
+
+fn heads_of(machine: &mut dyn Machine, seed: u64, apart: bool) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let first = kind(&mut random);
     let columns = columns(first, &mut random);
@@ -195,13 +240,12 @@ fn heads(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
     while parts.len() < 3 {
         let kind = if parts.is_empty() { first } else { kind(&mut random) };
         if columns.is_multiple_of(kind.ty().block_len()) {
-            let rows = 16 * (1 + random.below(3));
+            let rows = 16 * (3 + random.below(3));
             parts.push(Tiled::new(kind, [rows, columns], seed + parts.len() as u64)?);
         }
     }
-    let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
     let total = parts.iter().map(|part| part.shape.rows).sum();
-    let (s, out) = (stream(machine, &x, &gain)?, machine.output(total)?);
+    let out = machine.output(total)?;
     let shape = QkvShape {
         matrices: [
             parts[0].upload(machine)?,
@@ -211,8 +255,17 @@ fn heads(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         columns: columns as u32,
         eps: 1e-6,
     };
-    run(machine, qkv(s, out, shape))?;
-    let n = normed(&wide(&x), &gain, 1e-6);
+    let n = if apart {
+        let summed = Summed::new(machine, seed, columns)?;
+        run(machine, qkv_apart(summed.stream, out, shape))?;
+        summed.check(machine)?;
+        normed(&summed.sum, &summed.gain, 1e-6)
+    } else {
+        let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
+        let s = stream(machine, &x, &gain)?;
+        run(machine, qkv(s, out, shape))?;
+        normed(&wide(&x), &gain, 1e-6)
+    };
     let products: Vec<f64> = parts.iter().flat_map(|part| part.times(&n)).collect();
     let want: Vec<f64> = parts.iter().flat_map(|part| part.biased(part.times(&n))).collect();
     within("out", &machine.download(out, total)?, &want, |_| {
@@ -261,16 +314,25 @@ fn projection(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
 }
 
 fn network(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    network_of(machine, seed, false)
+}
+
+fn network_apart(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
+    network_of(machine, seed, true)
+}
+
+fn network_of(machine: &mut dyn Machine, seed: u64, apart: bool) -> Result<f64, String> {
     let mut random = Random::new(seed);
     let kind = kind(&mut random);
-    let (columns, rows) = (columns(kind, &mut random), 16 * (1 + random.below(3)));
+    let columns = columns(kind, &mut random);
+    let least = if apart { columns.div_ceil(256) } else { 1 };
+    let rows = 16 * (least + random.below(3));
     let (gate, up) = (
         Tiled::new(kind, [rows, columns], seed)?,
         Tiled::new(kind, [rows, columns], seed + 1)?,
     );
     let activation = [Activation::Silu, Activation::GeluTanh][random.below(2)];
-    let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
-    let (s, h) = (stream(machine, &x, &gain)?, machine.output(rows)?);
+    let h = machine.output(rows)?;
     let shape = GatedShape {
         gate: gate.upload(machine)?,
         up: up.upload(machine)?,
@@ -279,8 +341,17 @@ fn network(machine: &mut dyn Machine, seed: u64) -> Result<f64, String> {
         activation: activation as u32,
         reserved: 0,
     };
-    run(machine, gated(s, h, shape))?;
-    let n = normed(&wide(&x), &gain, 1e-6);
+    let n = if apart {
+        let summed = Summed::new(machine, seed, columns)?;
+        run(machine, gated_apart(summed.stream, h, shape))?;
+        summed.check(machine)?;
+        normed(&summed.sum, &summed.gain, 1e-6)
+    } else {
+        let (x, gain) = (floats(seed, columns, 3.0), floats(seed + 1, columns, 0.7));
+        let s = stream(machine, &x, &gain)?;
+        run(machine, gated(s, h, shape))?;
+        normed(&wide(&x), &gain, 1e-6)
+    };
     let (g, u) = (gate.times(&n), up.times(&n));
     // The errors of two factors, each as large as the other factor makes it.
     let allowed = PRODUCT * rms(&g) * (3.0 * rms(&u) + 1.0) + PRODUCT * rms(&u) * (3.0 * rms(&g) + 1.0);
@@ -342,6 +413,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "dense_qkv",
         run: heads,
+    },
+    Case {
+        name: "dense_qkv_apart",
+        run: heads_apart,
+    },
+    Case {
+        name: "dense_gated_apart",
+        run: network_apart,
     },
     Case {
         name: "dense_project",

@@ -1,4 +1,5 @@
-//! The decode step of a dense model as a plan: five launches a layer, one more for each norm behind an operation.
+//! The decode step of a dense model as a plan: five launches a layer. A result with a norm behind it stays
+//! apart until the next operation adds it; behind the last one stands a launch for that.
 
 use cuda_std::DevicePtr;
 use cuda_std::launch::PreparedLaunch;
@@ -6,7 +7,8 @@ use sparkinfer_device::decode::advance::advance;
 use sparkinfer_device::decode::head::HeadShape;
 use sparkinfer_device::decode::residual::Residual;
 use sparkinfer_device::dense::Matrix;
-use sparkinfer_device::dense::plan::{After, AttentionWeights, Common, Named, NetworkWeights};
+use sparkinfer_device::dense::apart::Apart;
+use sparkinfer_device::dense::plan::{After, AttentionWeights, Common, Entering, Named, NetworkWeights};
 use sparkinfer_device::embed::Table;
 use sparkinfer_device::shape::ShapeError;
 
@@ -57,8 +59,11 @@ impl DenseParts<'_> {
             .first()
             .map_or(self.model.output_norm, |part| part.norm);
         plan.body.push("enter", None, 0, common.beginning(self.at(first))?);
+        let mut entering = Entering::Whole(self.buffers.step.stream);
         for (index, part) in self.model.parts.iter().enumerate() {
-            self.part(&mut plan.body, &common, index, part)?;
+            let after = self.after(index, part);
+            self.part(&mut plan.body, &common, part, entering, after)?;
+            entering = self.left(&common, entering, after);
         }
         let last = self.model.output_norm;
         plan.ready.push("enter", None, 0, common.beginning(self.at(last))?);
@@ -109,29 +114,58 @@ impl DenseParts<'_> {
         }
     }
 
+    /// How the part behind one finds the stream: a result that is apart is added where x is not.
+    fn left(&self, common: &Common<'_>, entering: Entering, after: After) -> Entering {
+        let stream = common.inside(entering);
+        if !after.added {
+            return Entering::Whole(stream);
+        }
+        let (first, second) = (
+            self.buffers.step.stream.x,
+            self.buffers.work.add(apart_floats(common.columns as usize)),
+        );
+        Entering::Apart(Apart {
+            x: stream.x,
+            post: common.post(after.post),
+            gain: after.next,
+            to: if stream.x == first { second } else { first },
+        })
+    }
+
     fn embedding(&self, plan: &mut Plan) -> Shaped<()> {
         let (table, b) = (&self.spec.embedding.table.matrix, &self.buffers.step);
         let rows = self.at(self.model.embedding);
         let launch = sparkinfer_device::embed::launch(table.ty, rows, self.table(), b.state.cast(), b.stream.x, 1)?;
         plan.push("embed", None, table.row_bytes() as u64, launch);
-        self.mark_residual(plan);
+        plan.mark_residual(b.stream.x.as_raw(), self.spec.embedding_length);
         Ok(())
     }
 
-    fn mark_residual(&self, plan: &mut Plan) {
-        plan.mark_residual(self.buffers.step.stream.x.as_raw(), self.spec.embedding_length);
-    }
-
-    fn part(&self, plan: &mut Plan, common: &Common<'_>, index: usize, part: &PlacedPart) -> Shaped<()> {
-        let after = self.after(index, part);
+    fn part(
+        &self,
+        plan: &mut Plan,
+        common: &Common<'_>,
+        part: &PlacedPart,
+        entering: Entering,
+        after: After,
+    ) -> Shaped<()> {
         let launches = match &part.work {
-            Work::Attention(attention) => self.attention(common, attention, after)?,
-            Work::Network(network) => common.network(&self.network_weights(network), network.width, after)?,
+            Work::Attention(attention) => self.attention(common, attention, entering, after)?,
+            Work::Network(network) => common.network(entering, &self.network_weights(network), network.width, after)?,
         };
+        let x = common.inside(entering).x.as_raw();
+        let mut added = matches!(entering, Entering::Apart(_));
         for (name, launch) in launches {
-            plan.push(name, Some(part.layer), self.bytes(part, name), launch);
+            let post = if added { self.norm_bytes() } else { 0 };
+            plan.push(name, Some(part.layer), self.bytes(part, name) + post, launch);
+            if added {
+                plan.mark_residual(x, self.spec.embedding_length);
+            }
+            added = false;
         }
-        self.mark_residual(plan);
+        if !after.added {
+            plan.mark_residual(x, self.spec.embedding_length);
+        }
         Ok(())
     }
 
@@ -141,17 +175,25 @@ impl DenseParts<'_> {
         After {
             post: self.optional(part.post_norm),
             next: self.at(next.map_or(self.model.output_norm, |part| part.norm)),
+            added: part.post_norm.is_some() && next.is_some(),
         }
     }
 
-    fn attention(&self, common: &Common<'_>, part: &PlacedAttention, after: After) -> Shaped<Vec<Named>> {
+    fn attention(
+        &self,
+        common: &Common<'_>,
+        part: &PlacedAttention,
+        entering: Entering,
+        after: After,
+    ) -> Shaped<Vec<Named>> {
         let b = self.buffers;
         let shape = attention_shape(self.spec, &part.spec, b.page_bytes);
         let mut plan = self.target.attention(shape, b.format, part.spec.head_dim as u32)?;
         if self.target.depth == Depth::OneSplit {
             plan = plan.with(1, plan.warps);
         }
-        common.attention(&plan, &self.attention_weights(part), &b.cache(part.cache), after)
+        let (weights, cache) = (self.attention_weights(part), b.cache(part.cache));
+        common.attention(entering, &plan, &weights, &cache, after)
     }
 
     /// Where the weights of an attention lie.
@@ -176,9 +218,13 @@ impl DenseParts<'_> {
         }
     }
 
+    fn norm_bytes(&self) -> u64 {
+        4 * self.spec.embedding_length as u64
+    }
+
     /// Bytes of weights that the launch of this name in a part must read.
     fn bytes(&self, part: &PlacedPart, name: &str) -> u64 {
-        let norm = 4 * self.spec.embedding_length as u64;
+        let norm = self.norm_bytes();
         match (&part.work, name) {
             (_, "post_norm") => norm,
             (Work::Attention(attention), "norm_qkv") => norm + attention.qkv.iter().map(|q| q.bytes).sum::<u64>(),
@@ -219,13 +265,17 @@ fn head_blocks(columns: u32, target: &Target) -> u32 {
     blocks.min(room).clamp(1, target.most_candidates() as u32)
 }
 
+/// Floats of a result of `columns` that is apart, with its squares.
+fn apart_floats(columns: usize) -> usize {
+    columns.next_multiple_of(64) + columns / 16
+}
+
 /// The sizes of the buffers that the plan of `model` uses, whatever is chosen for the device: vectors that products read
 /// end with whole tiles.
 pub fn buffer_sizes(spec: &ModelSpec, model: &DenseModel, room: CacheRoom, target: &Target) -> BufferSizes {
     let format = room.format;
     let most = |f: &dyn Fn(&Attention) -> usize| model.attentions().map(|part| f(&part.spec)).max().unwrap_or(0);
     let columns = spec.embedding_length;
-    let apart = columns.next_multiple_of(64) + columns / 16;
     let width = model
         .networks()
         .map(|network| network.width as usize)
@@ -241,7 +291,11 @@ pub fn buffer_sizes(spec: &ModelSpec, model: &DenseModel, room: CacheRoom, targe
         candidates: target.most_candidates(),
         partial: most(&|a| attention_workspace(spec, a, format, target)),
         heads: most(&|a| a.heads),
-        work: if model.has_post_norms() { apart } else { 0 },
+        work: if model.has_post_norms() {
+            apart_floats(columns) + columns
+        } else {
+            0
+        },
         layers: model.attentions().count(),
         format,
         page_bytes: most(&|a| page_bytes(format, a) as usize),

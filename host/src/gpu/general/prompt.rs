@@ -58,6 +58,7 @@ impl GeneralParts<'_> {
             after: After {
                 post: self.optional(part.post_norm),
                 next: DevicePtr::null(),
+                added: false,
             },
         })
     }
