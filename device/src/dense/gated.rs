@@ -39,14 +39,14 @@ pub struct GatedShape {
 }
 
 macro_rules! kernels {
-    ($($(#[$doc:meta])* $name:ident = $tile:ident, $stream:ident, $prepare:ident;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident = $tile:ident, $stream:ident, $prepare:ident, $registers:literal;)*) => {$(
         $(#[$doc])*
         ///
         #[doc = concat!("Prepare it with [`", stringify!($prepare), "`].")]
         ///
         /// # Safety
         #[doc = concat!("The arguments of a launch that [`", stringify!($prepare), "`] prepared.")]
-        #[kernel(pdl, registers = 80)]
+        #[kernel(pdl, registers = $registers)]
         pub unsafe fn $name(stream: $stream, h: *mut f32, shape: GatedShape) {
             // SAFETY: passed on.
             unsafe { rows::<crate::tile::$tile, _>(stream, h, shape) }
@@ -56,37 +56,37 @@ macro_rules! kernels {
 
 kernels! {
     /// Gate and up in Q4_0, with norm and activation.
-    dense_gated_q4_0 = Q4_0Tile, Residual, gated;
+    dense_gated_q4_0 = Q4_0Tile, Residual, gated, 80;
     /// Gate and up in Q4_1, with norm and activation.
-    dense_gated_q4_1 = Q4_1Tile, Residual, gated;
+    dense_gated_q4_1 = Q4_1Tile, Residual, gated, 80;
     /// Gate and up in Q5_0, with norm and activation.
-    dense_gated_q5_0 = Q5_0Tile, Residual, gated;
+    dense_gated_q5_0 = Q5_0Tile, Residual, gated, 80;
     /// Gate and up in Q5_1, with norm and activation.
-    dense_gated_q5_1 = Q5_1Tile, Residual, gated;
+    dense_gated_q5_1 = Q5_1Tile, Residual, gated, 80;
     /// Gate and up in Q8_0, with norm and activation.
-    dense_gated_q8_0 = Q8_0Tile, Residual, gated;
+    dense_gated_q8_0 = Q8_0Tile, Residual, gated, 80;
     /// Gate and up in Q4_K, with norm and activation.
-    dense_gated_q4k = Q4KTile, Residual, gated;
+    dense_gated_q4k = Q4KTile, Residual, gated, 80;
     /// Gate and up in Q5_K, with norm and activation.
-    dense_gated_q5k = Q5KTile, Residual, gated;
+    dense_gated_q5k = Q5KTile, Residual, gated, 80;
     /// Gate and up in Q6_K, with norm and activation.
-    dense_gated_q6k = Q6KTile, Residual, gated;
+    dense_gated_q6k = Q6KTile, Residual, gated, 80;
     /// Gate and up in Q4_0 of a stream whose last addend is apart.
-    dense_gated_apart_q4_0 = Q4_0Tile, Apart, gated_apart;
+    dense_gated_apart_q4_0 = Q4_0Tile, Apart, gated_apart, 96;
     /// Gate and up in Q4_1 of a stream whose last addend is apart.
-    dense_gated_apart_q4_1 = Q4_1Tile, Apart, gated_apart;
+    dense_gated_apart_q4_1 = Q4_1Tile, Apart, gated_apart, 96;
     /// Gate and up in Q5_0 of a stream whose last addend is apart.
-    dense_gated_apart_q5_0 = Q5_0Tile, Apart, gated_apart;
+    dense_gated_apart_q5_0 = Q5_0Tile, Apart, gated_apart, 96;
     /// Gate and up in Q5_1 of a stream whose last addend is apart.
-    dense_gated_apart_q5_1 = Q5_1Tile, Apart, gated_apart;
+    dense_gated_apart_q5_1 = Q5_1Tile, Apart, gated_apart, 96;
     /// Gate and up in Q8_0 of a stream whose last addend is apart.
-    dense_gated_apart_q8_0 = Q8_0Tile, Apart, gated_apart;
+    dense_gated_apart_q8_0 = Q8_0Tile, Apart, gated_apart, 96;
     /// Gate and up in Q4_K of a stream whose last addend is apart.
-    dense_gated_apart_q4k = Q4KTile, Apart, gated_apart;
+    dense_gated_apart_q4k = Q4KTile, Apart, gated_apart, 96;
     /// Gate and up in Q5_K of a stream whose last addend is apart.
-    dense_gated_apart_q5k = Q5KTile, Apart, gated_apart;
+    dense_gated_apart_q5k = Q5KTile, Apart, gated_apart, 96;
     /// Gate and up in Q6_K of a stream whose last addend is apart.
-    dense_gated_apart_q6k = Q6KTile, Apart, gated_apart;
+    dense_gated_apart_q6k = Q6KTile, Apart, gated_apart, 96;
 }
 
 /// The kernels' body.

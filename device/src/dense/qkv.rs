@@ -57,7 +57,7 @@ pub unsafe fn dense_qkv(stream: Residual, out: *mut f32, shape: QkvShape) {
 ///
 /// # Safety
 /// The arguments of a launch that [`qkv_apart`] prepared.
-#[kernel(pdl, registers = 80)]
+#[kernel(pdl, registers = 96)]
 pub unsafe fn dense_qkv_apart(stream: Apart, out: *mut f32, shape: QkvShape) {
     // SAFETY: passed on.
     unsafe { rows(stream, out, shape) }
