@@ -8,9 +8,9 @@
 //! | norm, gate and up, activation | [`gated`] | residual stream |
 //! | down, residual | [`project`] | h |
 //!
-//! Where a norm stands behind an operation, the projection leaves its result apart and [`residual`] adds it. Before the
-//! first layer [`residual`] completes the stream; behind the last one come [`head`] and
-//! [`advance`](crate::decode::advance).
+//! Where a norm stands behind an operation, the projection leaves its result [`apart`], and the next operation's first
+//! launch adds it; behind the last operation [`residual`] does. Before the first layer [`residual`] completes the stream;
+//! behind the last one come [`head`] and [`advance`](crate::decode::advance).
 //!
 //! Weights lie in tiles of any [`Kind`]; vectors that products read have room for whole tiles of 256 columns, with zeros
 //! behind their end. Every launch may be a programmatic dependent one: weights are on their way before the wait,

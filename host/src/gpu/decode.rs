@@ -111,8 +111,11 @@ impl Plans {
                 break;
             }
             let reach = attentions.iter().map(|plan| {
-                let splits = if depth == Depth::OneSplit { 1 } else { plan.splits };
-                plan.with(splits, plan.warps).reach() as usize
+                let reach = match depth {
+                    Depth::OneSplit => plan.with(1, plan.warps).reach(),
+                    _ => plan.best_to(),
+                };
+                reach as usize
             });
             if let Some(reach) = reach.min() {
                 first.push((reach, plan(target)?));

@@ -51,6 +51,9 @@ pub struct AttentionPlan {
     clusters: bool,
 }
 
+/// How much deeper than it reaches a cluster of heads of 64 dims is best.
+const NARROW_REACH: u32 = 5;
+
 impl AttentionPlan {
     /// Splits of a key head at most.
     pub const MAX_SPLITS: u32 = 64;
@@ -130,6 +133,18 @@ impl AttentionPlan {
             window if window + CHUNK > tokens => tokens,
             _ => u32::MAX,
         }
+    }
+
+    /// The deepest position for which no plan with more splits is better: a cluster of narrow heads goes on where each of its
+    /// splits takes more, since more splits would meet in memory, which costs more than a few chunks of such heads.
+    #[must_use]
+    pub fn best_to(&self) -> u32 {
+        let times = if self.cluster() > 1 && self.head_dim <= 64 {
+            NARROW_REACH
+        } else {
+            1
+        };
+        self.reach().saturating_mul(times)
     }
 
     /// The same where a GPU has clusters (sm_90) and `clusters` says so: the splits of a key head, if they are eight at most,

@@ -189,10 +189,13 @@ fn steps_have_as_many_splits_as_their_depth_needs() {
         ..GpuOptions::practical(CONTEXT)
     };
     let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
-    let tokens: Vec<u32> = (0..132).map(|i| (i * i * 7 + 3 * i) % 4000).collect();
+    let tokens: Vec<u32> = (0..153).map(|i| (i * i * 7 + 3 * i) % 4000).collect();
     let want = all_logits(&mut cpu(&gguf, &spec), &tokens, 0);
     let vocab = want.len() / tokens.len();
-    for (begun, shape) in [(14, (1, 1)), (17, (8, 8)), (126, (8, 8)), (129, (16, 1))] {
+    // Heads of 64 dims: five times as deep as each split has one chunk.
+    assert_eq!(attentions(gpu.plans().at(640).0), [(8, 8)]);
+    assert_eq!(attentions(gpu.plans().at(641).0), [(16, 1)]);
+    for (begun, shape) in [(14, (1, 1)), (17, (8, 8)), (126, (8, 8)), (150, (8, 8))] {
         gpu.reset();
         gpu.prefill(&tokens[..begun]).unwrap();
         for at in begun..begun + 3 {
