@@ -33,6 +33,12 @@ impl Meeting {
         }
     }
 
+    /// What warp `warp` left of row `lane % 16`, behind a barrier.
+    #[inline(always)]
+    pub fn part(self, warp: u32, lane: u32) -> f32 {
+        self.0.load(warp * 16 + (lane & 15))
+    }
+
     /// The sum of row `lane % 16` over all warps, in every lane of one warp that calls this behind a barrier: the two
     /// halves of the warp take the even and the odd warps.
     #[inline(always)]

@@ -84,6 +84,23 @@ impl Squares {
         first: F32x4([0.0; 4]),
     };
 
+    /// The same with all the lane's vectors added up, where the first ones are waited for anyway: what finds the root then has
+    /// no loop to jump over.
+    #[inline(always)]
+    pub fn gathered(mut self) -> Self {
+        let mut at = self.lane + 32;
+        while at < self.vectors {
+            // SAFETY: there is a vector for every 64 columns.
+            let more = unsafe { global::load(self.from.add(at as usize)) };
+            unroll!(for K in 0..4 {
+                self.first.0[K] += more.0[K];
+            });
+            at = rolled(at + 32);
+        }
+        self.vectors = 0;
+        self
+    }
+
     /// 1 / rms of a stream of `columns`. All lanes of the warp call this together.
     #[inline(always)]
     pub fn inverse_rms(self, columns: u32, eps: f32) -> f32 {

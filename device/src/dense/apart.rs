@@ -93,7 +93,7 @@ impl Vector for Residual {
     unsafe fn known<const SIDES: usize>(self, at: Place<SIDES>) -> Squares {
         if at.warp == 0 {
             // SAFETY: the caller's.
-            unsafe { self.squares(at.columns, at.lane) }
+            unsafe { self.squares(at.columns, at.lane) }.gathered()
         } else {
             Squares::NONE
         }
@@ -148,7 +148,7 @@ impl Vector for Apart {
     unsafe fn known<const SIDES: usize>(self, at: Place<SIDES>) -> Sum {
         Sum {
             // SAFETY: the caller's.
-            addend: unsafe { self.post.y.squares(at.columns, at.lane) },
+            addend: unsafe { self.post.y.squares(at.columns, at.lane) }.gathered(),
             squares: 0.0,
         }
     }

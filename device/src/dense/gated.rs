@@ -13,7 +13,7 @@ use super::apart::{Apart, Stream};
 use super::matrix::{Matrix, Summed};
 use super::rows::{Place, row_group};
 use crate::decode::residual::Residual;
-use crate::general::gated::{Activation, bent};
+use crate::general::gated::Activation;
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::shape::ShapeError;
 #[cfg(not(target_arch = "nvptx64"))]
@@ -108,20 +108,25 @@ unsafe fn rows<T: Summed, S: Stream>(stream: S, h: *mut f32, shape: GatedShape) 
         if at.warp == 0 {
             let scale = stream.scale(met, at, shape.eps);
             let sum = |side: usize| {
-                let sum = at.meeting(side as u32).total(at.lane, at.warps);
+                let sum = at.total(side as u32);
                 float::fma(sum, scale, bias[side])
             };
             let (gate, up) = (sum(0), sum(1));
             if at.lane < 16 {
-                let bent = if shape.activation == Activation::Silu as u32 {
-                    float::silu_approx(gate)
-                } else {
-                    bent(gate, shape.activation)
-                };
+                let bent = bent(gate, shape.activation == Activation::Silu as u32);
                 global::store(h.add((16 * group + at.lane) as usize), bent * up);
             }
         }
     }
+}
+
+/// x bent, without a branch: both activations are `x / (1 + e⁻ᵘ)`, with u = x or `√(8/π)·(x + 0.044715·x³)`.
+#[inline(always)]
+fn bent(x: f32, silu: bool) -> f32 {
+    const TWICE_ROOT: f32 = 1.595_769_2;
+    let gelu = TWICE_ROOT * float::fma(0.044_715 * x * x, x, x);
+    let u = if silu { x } else { gelu };
+    x * float::rcp_approx(1.0 + float::exp2_approx(-u * core::f32::consts::LOG2_E))
 }
 
 /// The launch for `shape`: a stream of `shape.columns` columns, `h` of 16 floats for each row group.

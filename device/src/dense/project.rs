@@ -99,7 +99,7 @@ unsafe fn rows<T: Summed>(
         let ((), before) = row_group::<T, _, _, 1>(at, [matrix.tiles.as_ptr()], group, a, early);
         thread::sync_threads();
         if at.warp == 0 {
-            let x = before + (at.meeting(0).total(at.lane, at.warps) + bias);
+            let x = before + (at.total(0) + bias);
             to.store(group, at.lane, x, gained);
         }
     }

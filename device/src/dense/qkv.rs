@@ -82,7 +82,7 @@ unsafe fn rows(stream: impl Stream, out: *mut f32, shape: QkvShape) {
         thread::sync_threads();
         if at.warp == 0 {
             let scale = stream.scale(met, at, shape.eps);
-            let sum = at.meeting(0).total(at.lane, at.warps);
+            let sum = at.total(0);
             if at.lane < 16 {
                 let row = 16 * thread::block_idx_x() + at.lane;
                 global::store(out.add(row as usize), float::fma(sum, scale, bias));

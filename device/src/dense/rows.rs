@@ -19,7 +19,6 @@ const ALL_BYTES: u32 = 84 * 1024;
 const STAGE_BYTES: u32 = 48 * 1024;
 
 /// Warps of a matrix at most: few enough that a block finds registers beside two of the launch before.
-#[cfg(not(target_arch = "nvptx64"))]
 const MOST_WARPS: u32 = 10;
 
 /// A thread's place in a block for `SIDES` matrices.
@@ -56,6 +55,22 @@ impl<const SIDES: usize> Place<SIDES> {
     #[inline(always)]
     pub(super) fn meeting(self, side: u32) -> Meeting {
         Meeting::at(side * Meeting::bytes(self.warps), self.warps)
+    }
+
+    /// The sum of row `lane % 16` of matrix `side` over its warps, in every lane of the first warp, behind the barrier. No
+    /// loop, and so no code to jump over: what runs once behind a wait is slow to fetch.
+    #[inline(always)]
+    pub(super) fn total(self, side: u32) -> f32 {
+        let (meeting, first) = (self.meeting(side), self.lane >> 4);
+        let mut parts = [0.0; MOST_WARPS as usize / 2];
+        unroll!(for I in 0..5 {
+            let warp = first + 2 * I as u32;
+            if warp < self.warps {
+                parts[I] = meeting.part(warp, self.lane);
+            }
+        });
+        let sum = ((parts[0] + parts[1]) + (parts[2] + parts[3])) + parts[4];
+        sum + warp::shuffle_xor(sum, 16)
     }
 
     /// Tiles of a matrix that wait in shared memory.
