@@ -20,6 +20,7 @@ const STAGE_BYTES: u32 = 48 * 1024;
 
 /// Warps of a matrix at most: few enough that a block finds registers beside two of the launch before.
 const MOST_WARPS: u32 = 10;
+const _: () = assert!(MOST_WARPS == 10, "`Place::total` adds up five parts a half");
 
 /// A thread's place in a block for `SIDES` matrices.
 #[derive(Clone, Copy)]
