@@ -49,7 +49,7 @@ use super::state::StepState;
 use combine::{NEW, Partial, Room, Workspace};
 use cuda_std::prelude::*;
 use cuda_std::unroll::{remade, rolled};
-use lane::{Frequencies, Pairs, Values};
+use lane::{Pairs, Values};
 use softmax::Running;
 use tile::{Output, Scores, Weights};
 
@@ -165,7 +165,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         // The state is not written while a step runs, except by its last launch.
         let position = global::load(&raw const (*a.state).position);
         // What needs no position is on its way meanwhile.
-        let pairs = Pairs::<HD>::of(&a.shape, warp::lane());
+        let mut pairs = Pairs::<HD>::of(&a.shape, warp::lane());
         let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
         let block = Block::<HD>::new(&a, position);
@@ -187,6 +187,9 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         let room = Room::<HD, GROUPS>::new(block.warps);
         let mut warp = Warp::<T, HD, GROUPS>::start(&a, &block);
         let new_head = block.head::<T>(&a, block.page(&a, block.position));
+        // What needs no query is done before the wait: code that runs once is slow to fetch.
+        room.clear_spare_rows::<T>(block.group);
+        pairs.rotate(position, &a.shape, &frequencies, block.lane);
         pdl::launch_dependents();
         pdl::wait();
 
@@ -199,7 +202,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
             k_weight,
             new_head,
         };
-        prepare.run::<T>(&frequencies, || warp.clip_first(&block));
+        prepare.run::<T>(|| warp.clip_first(&block));
         thread::sync_threads();
         warp.run(&a, &block, room);
         if block.warp < block.busy() {
@@ -240,7 +243,7 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
     /// # Safety
     /// As [`attend`], after the wait.
     #[inline(always)]
-    unsafe fn run<T: KvType>(mut self, frequencies: &Frequencies, meanwhile: impl FnOnce()) {
+    unsafe fn run<T: KvType>(&self, meanwhile: impl FnOnce()) {
         let (a, block) = (self.a, self.block);
         let row = |head: u32| a.qkv.wrapping_add((head * HD) as usize);
         let query = |head: u32| row(block.kv_head * block.group + head);
@@ -262,8 +265,6 @@ impl<const HD: u32, const GROUPS: usize> Prepare<'_, HD, GROUPS> {
                 };
             }
             meanwhile();
-            self.room.clear_spare_rows::<T>(block.group);
-            self.pairs.rotate(block.position, &a.shape, frequencies, block.lane);
             if block.owner() {
                 self.append_value::<T>(row(a.shape.heads + a.shape.kv_heads + block.kv_head), v);
             }
