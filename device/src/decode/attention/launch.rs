@@ -157,7 +157,7 @@ impl AttentionPlan {
 
     /// Blocks of a cluster.
     pub(super) fn cluster(&self) -> u32 {
-        if self.clusters && self.splits <= super::near::MOST {
+        if self.clusters && !self.wide() && self.splits <= super::near::MOST {
             self.splits
         } else {
             1
@@ -200,22 +200,31 @@ pub fn attention(plan: &AttentionPlan, b: AttentionBuffers) -> PreparedLaunch {
         .cluster(plan.cluster())
         .pdl(true);
     use KvFormat::{Bf16, F16, Q8_0};
-    let prepare = match (plan.format, plan.head_dim, plan.wide()) {
-        (F16, 64, false) => super::attention_64_f16::prepare,
-        (F16, 128, false) => super::attention_128_f16::prepare,
-        (F16, _, false) => super::attention_256_f16::prepare,
-        (F16, 64, true) => super::attention_64_f16_wide::prepare,
-        (F16, _, true) => super::attention_128_f16_wide::prepare,
-        (Bf16, 64, false) => super::attention_64_bf16::prepare,
-        (Bf16, 128, false) => super::attention_128_bf16::prepare,
-        (Bf16, _, false) => super::attention_256_bf16::prepare,
-        (Bf16, 64, true) => super::attention_64_bf16_wide::prepare,
-        (Bf16, _, true) => super::attention_128_bf16_wide::prepare,
-        (Q8_0, 64, false) => super::attention_64_q8_0::prepare,
-        (Q8_0, 128, false) => super::attention_128_q8_0::prepare,
-        (Q8_0, _, false) => super::attention_256_q8_0::prepare,
-        (Q8_0, 64, true) => super::attention_64_q8_0_wide::prepare,
-        (Q8_0, _, true) => super::attention_128_q8_0_wide::prepare,
+    let prepare = match (plan.format, plan.head_dim, plan.wide(), plan.cluster() > 1) {
+        (F16, 64, false, false) => super::attention_64_f16::prepare,
+        (F16, 64, false, true) => super::attention_64_f16_cluster::prepare,
+        (F16, 128, false, false) => super::attention_128_f16::prepare,
+        (F16, 128, false, true) => super::attention_128_f16_cluster::prepare,
+        (F16, _, false, false) => super::attention_256_f16::prepare,
+        (F16, _, false, true) => super::attention_256_f16_cluster::prepare,
+        (F16, 64, true, _) => super::attention_64_f16_wide::prepare,
+        (F16, _, true, _) => super::attention_128_f16_wide::prepare,
+        (Bf16, 64, false, false) => super::attention_64_bf16::prepare,
+        (Bf16, 64, false, true) => super::attention_64_bf16_cluster::prepare,
+        (Bf16, 128, false, false) => super::attention_128_bf16::prepare,
+        (Bf16, 128, false, true) => super::attention_128_bf16_cluster::prepare,
+        (Bf16, _, false, false) => super::attention_256_bf16::prepare,
+        (Bf16, _, false, true) => super::attention_256_bf16_cluster::prepare,
+        (Bf16, 64, true, _) => super::attention_64_bf16_wide::prepare,
+        (Bf16, _, true, _) => super::attention_128_bf16_wide::prepare,
+        (Q8_0, 64, false, false) => super::attention_64_q8_0::prepare,
+        (Q8_0, 64, false, true) => super::attention_64_q8_0_cluster::prepare,
+        (Q8_0, 128, false, false) => super::attention_128_q8_0::prepare,
+        (Q8_0, 128, false, true) => super::attention_128_q8_0_cluster::prepare,
+        (Q8_0, _, false, false) => super::attention_256_q8_0::prepare,
+        (Q8_0, _, false, true) => super::attention_256_q8_0_cluster::prepare,
+        (Q8_0, 64, true, _) => super::attention_64_q8_0_wide::prepare,
+        (Q8_0, _, true, _) => super::attention_128_q8_0_wide::prepare,
     };
     prepare(
         config,

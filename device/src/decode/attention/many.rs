@@ -64,7 +64,7 @@ macro_rules! kernels {
                 qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
             };
             // SAFETY: passed on: the launch has a row of everything for each sequence.
-            unsafe { attend::<$format, $dims, 1>(of_sequence::<$dims>(all, pages, thread::block_idx_z())) }
+            unsafe { attend::<$format, $dims, 1, false>(of_sequence::<$dims>(all, pages, thread::block_idx_z())) }
         }
     )*};
 }
@@ -108,7 +108,6 @@ pub fn attention_of_many(
     let grid = [plan.splits, plan.shape.kv_heads, sequences];
     let config = cuda_std::launch::LaunchConfig::shaped(grid, [32 * plan.warps, 1, 1])
         .shared(plan.shared_bytes())
-        .cluster(plan.cluster())
         .pdl(true);
     Ok(prepare(
         config,

@@ -154,12 +154,13 @@ impl<const HD: u32> Block<HD> {
     }
 }
 
-/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups.
+/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups; `NEAR`: the splits of a key head are a
+/// cluster. A kernel has the code for one way to meet only: what it does not run stands in the way of what it runs.
 ///
 /// # Safety
 /// The arguments of a launch that [`attention`] prepared.
 #[inline(always)]
-unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
+unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool>(a: Arguments) {
     // SAFETY: all accesses are those of a prepared launch; each is explained where it is not obvious.
     unsafe {
         // The state is not written while a step runs, except by its last launch.
@@ -169,13 +170,10 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: Arguments) {
         let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
         let block = Block::<HD>::new(&a, position);
-        let near = if cuda_std::arch::HAS_CLUSTERS && cluster::size() > 1 {
-            let near = Room::<HD, GROUPS>::near(block.warps);
+        let near = (NEAR && cuda_std::arch::HAS_CLUSTERS).then(|| Room::<HD, GROUPS>::near(block.warps));
+        if let Some(near) = near {
             near.open(&block);
-            Some(near)
-        } else {
-            None
-        };
+        }
         // It holds no registers that the next launch needs: the blocks with work wait.
         if block.share.idle {
             if near.is_some() {
@@ -511,7 +509,13 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
             } else {
                 tile::joined(&scores[G])
             };
-            let s = softmax::of_lane(s, token, block.share.first, block.position);
+            let (begin, end) = (block.share.first, block.position);
+            // Few chunks have an edge; where scores take long that is worth a branch.
+            let s = if T::FORMAT.scaled() && token - 2 * self.at.t >= begin && token - 2 * self.at.t + CHUNK <= end {
+                s
+            } else {
+                softmax::of_lane(s, token, begin, end)
+            };
             let first = self.running[G].max == f32::NEG_INFINITY;
             let ([p], before) = self.running[G].add::<T, 1>([s]);
             // Most chunks bring no new maximum, and before the first one there is nothing.
@@ -559,7 +563,7 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
 }
 
 macro_rules! kernels {
-    ($($name:ident = $format:ident, $dims:literal, $groups:literal, $registers:literal, $doc:literal;)*) => {$(
+    ($($name:ident = $format:ident, $dims:literal, $groups:literal, $near:literal, $registers:literal, $doc:literal;)*) => {$(
         #[doc = $doc]
         ///
         /// Prepare it with [`attention`]; see the module for formula and layouts. `counters` holds a zero for each query
@@ -586,7 +590,7 @@ macro_rules! kernels {
             let workspace = Workspace { partial, counters };
             // SAFETY: passed on.
             unsafe {
-                attend::<$format, $dims, $groups>(Arguments {
+                attend::<$format, $dims, $groups, $near>(Arguments {
                     qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
                 });
             }
@@ -595,21 +599,30 @@ macro_rules! kernels {
 }
 
 kernels! {
-    attention_64_f16 = F16, 64, 1, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_f16 = F16, 128, 1, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_f16 = F16, 256, 1, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_f16_wide = F16, 64, 2, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_f16_wide = F16, 128, 2, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_bf16 = Bf16, 64, 1, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_bf16 = Bf16, 128, 1, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_bf16 = Bf16, 256, 1, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_bf16_wide = Bf16, 64, 2, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_bf16_wide = Bf16, 128, 2, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_q8_0 = Q8_0, 64, 1, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_q8_0 = Q8_0, 128, 1, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_q8_0 = Q8_0, 256, 1, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_q8_0_wide = Q8_0, 64, 2, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_q8_0_wide = Q8_0, 128, 2, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_f16 = F16, 64, 1, false, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_f16 = F16, 128, 1, false, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_f16 = F16, 256, 1, false, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_f16_wide = F16, 64, 2, false, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_f16_wide = F16, 128, 2, false, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_bf16 = Bf16, 64, 1, false, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_bf16 = Bf16, 128, 1, false, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_bf16 = Bf16, 256, 1, false, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_bf16_wide = Bf16, 64, 2, false, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_bf16_wide = Bf16, 128, 2, false, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_q8_0 = Q8_0, 64, 1, false, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, false, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_q8_0 = Q8_0, 256, 1, false, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_q8_0_wide = Q8_0, 64, 2, false, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_q8_0_wide = Q8_0, 128, 2, false, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_f16_cluster = F16, 64, 1, true, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_f16_cluster = F16, 128, 1, true, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_f16_cluster = F16, 256, 1, true, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_bf16_cluster = Bf16, 64, 1, true, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_bf16_cluster = Bf16, 128, 1, true, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_bf16_cluster = Bf16, 256, 1, true, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_q8_0_cluster = Q8_0, 64, 1, true, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_q8_0_cluster = Q8_0, 128, 1, true, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_q8_0_cluster = Q8_0, 256, 1, true, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
 }
 
 #[cfg(test)]

@@ -69,10 +69,6 @@ pub(crate) fn for_outputs(at: Corner, factor: f32) -> (f32, f32) {
 /// The scores of the lane's tokens `token`, `token + 1`, `token + 8`, `token + 9`; those outside `first..end` score -∞.
 #[inline(always)]
 pub(crate) fn of_lane(scores: [f32; 4], token: u32, first: u32, end: u32) -> [f32; 4] {
-    // Few chunks have an edge.
-    if token >= first && token + 9 < end {
-        return scores;
-    }
     let mut s = [f32::NEG_INFINITY; 4];
     unroll!(for I in 0..4 {
         let at = token + 8 * (I as u32 / 2) + I as u32 % 2;

@@ -55,7 +55,7 @@ pub struct ManyBuffers {
 /// How attention is launched for several sequences, from how it is for one.
 #[must_use]
 pub fn shared_attention(plan: AttentionPlan) -> AttentionPlan {
-    plan.with(plan.splits.min(SPLITS), plan.warps)
+    plan.with(plan.splits.min(SPLITS), plan.warps).clustered(false)
 }
 
 /// The launches of a layer for `sequences` sequences, in the order of [`layer`](crate::decode::plan::layer).
