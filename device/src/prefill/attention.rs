@@ -252,8 +252,7 @@ impl<const GROUPS: usize> Attention<GROUPS> {
             if G < GROUPS {
                 let mut s = [[0.0; 4]; 2];
                 unroll!(for I in 0..2 {
-                    let scores = tile::joined(&scores[I][G]);
-                    s[I] = softmax::of_lane(scores, token + CHUNK * I as u32, a.begin(seen[G]), seen[G]);
+                    s[I] = softmax::of_lane(&scores[I][G], token + CHUNK * I as u32, a.begin(seen[G]), seen[G]);
                 });
                 let (w, before) = self.running[G].add::<T, 2>(s);
                 if warp::any(before != 1.0) {

@@ -104,15 +104,15 @@ impl Plans {
     ) -> Result<Self> {
         let full = plan(target)?;
         let mut first = Vec::new();
+        let of = |target: &Target| attentions(target).map_err(DeviceError::new);
+        if of(&target)?.iter().any(|plan| plan.splits == 1) {
+            return Ok(Self { full, first });
+        }
         for depth in [Depth::OneSplit, Depth::FewSplits] {
             let target = Target { depth, ..target };
-            let attentions = attentions(&target).map_err(DeviceError::new)?;
-            if attentions.iter().any(|plan| plan.splits == 1) {
-                break;
-            }
-            let reach = attentions.iter().map(|plan| {
+            let reach = of(&target)?.into_iter().map(|plan| {
                 let reach = match depth {
-                    Depth::OneSplit => plan.with(1, plan.warps).reach(),
+                    Depth::OneSplit => plan.reach(),
                     _ => plan.best_to(),
                 };
                 reach as usize

@@ -12,7 +12,7 @@ const MOST_HEAD_BLOCKS: u32 = 16;
 /// Positions that a plan is for, as far as attention's launch depends on them. Up to its reach each gives what the others give, but for the rounding of sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The first ones, which one split of the cache takes.
+    /// The first ones, which one split of the cache takes: no other is launched.
     OneSplit,
     /// Those that [`AttentionPlan::SHALLOW_SPLITS`] splits take: as many blocks are launched, as a cluster where there are such.
     FewSplits,
@@ -60,6 +60,9 @@ impl Target {
         } else {
             attention_splits
         };
+        if self.depth == Depth::OneSplit {
+            return Ok(plan.with(1, attention_warps));
+        }
         let few = plan.with(splits.min(AttentionPlan::SHALLOW_SPLITS), attention_warps);
         // A short window gives no more splits work, however deep it is.
         if self.depth == Depth::FewSplits || few.reach() == u32::MAX {

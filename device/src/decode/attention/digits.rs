@@ -8,7 +8,7 @@
 
 use super::lane::{Pairs, Values};
 use super::tile::Scores;
-use crate::decode::kv::{Corner, KvType};
+use crate::decode::kv::{CHUNK, Corner, KvType};
 use cuda_std::prelude::*;
 
 /// The largest number of two digits: 127 · 256 + 127.
@@ -119,11 +119,22 @@ pub(super) fn score<T: KvType, const HD: u32, const GROUPS: usize>(
     });
 }
 
-/// The scores of head `g` for the lane's tokens, as [`tile::joined`](super::tile::joined).
+/// As [`softmax::of_lane`](super::softmax::of_lane), with the queries' scale.
 #[inline(always)]
-pub(super) fn joined(scores: &Scores, scale: f32) -> [f32; 4] {
+pub(super) fn of_lane(scores: &Scores, scale: f32, token: u32, first: u32, end: u32) -> [f32; 4] {
     let [a, b] = scores;
-    [a[0] * scale, a[1] * scale, b[0] * scale, b[1] * scale]
+    let mut s = [a[0] * scale, a[1] * scale, b[0] * scale, b[1] * scale];
+    // Few chunks have an edge. All lanes go the same way.
+    let chunk = token / CHUNK * CHUNK;
+    if chunk < first || chunk + CHUNK > end {
+        unroll!(for I in 0..4 {
+            let at = token + 8 * (I as u32 / 2) + I as u32 % 2;
+            if at < first || at >= end {
+                s[I] = f32::NEG_INFINITY;
+            }
+        });
+    }
+    s
 }
 
 #[cfg(test)]

@@ -188,8 +188,16 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool
         // What needs no query is done before the wait: code that runs once is slow to fetch.
         room.clear_spare_rows::<T>(block.group);
         pairs.rotate(position, &a.shape, &frequencies, block.lane);
-        pdl::launch_dependents();
+        // The next launch sends for its weights when it starts. Many blocks leave it no room before they end; few would let it
+        // in while the weights of q, k and v are still on their way.
+        let few = NEAR || thread::grid_dim_x() <= near::MOST;
+        if !few {
+            pdl::launch_dependents();
+        }
         pdl::wait();
+        if few {
+            pdl::launch_dependents();
+        }
 
         let prepare = Prepare {
             a: &a,
@@ -504,17 +512,11 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
     ) -> [Weights; GROUPS] {
         let mut weights = [[[0; 2]; 2]; GROUPS];
         unroll!(for G in 0..GROUPS {
-            let s = if T::FORMAT.scaled() {
-                digits::joined(&scores[G], scales[G])
-            } else {
-                tile::joined(&scores[G])
-            };
             let (begin, end) = (block.share.first, block.position);
-            // Few chunks have an edge; where scores take long that is worth a branch.
-            let s = if T::FORMAT.scaled() && token - 2 * self.at.t >= begin && token - 2 * self.at.t + CHUNK <= end {
-                s
+            let s = if T::FORMAT.scaled() {
+                digits::of_lane(&scores[G], scales[G], token, begin, end)
             } else {
-                softmax::of_lane(s, token, begin, end)
+                softmax::of_lane(&scores[G], token, begin, end)
             };
             let first = self.running[G].max == f32::NEG_INFINITY;
             let ([p], before) = self.running[G].add::<T, 1>([s]);

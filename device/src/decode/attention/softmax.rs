@@ -1,6 +1,6 @@
 //! The running softmax of a warp over its chunks, for one query head a lane row.
 
-use super::tile::Weights;
+use super::tile::{Scores, Weights};
 use crate::decode::kv::{Corner, KvType};
 use cuda_std::prelude::*;
 
@@ -66,14 +66,16 @@ pub(crate) fn for_outputs(at: Corner, factor: f32) -> (f32, f32) {
     (warp::shuffle(factor, 8 * at.t), warp::shuffle(factor, 8 * at.t + 4))
 }
 
-/// The scores of the lane's tokens `token`, `token + 1`, `token + 8`, `token + 9`; those outside `first..end` score -∞.
+/// The scores of head `g` for the lane's tokens `token`, `token + 1`, `token + 8`, `token + 9`; those outside
+/// `first..end` score -∞.
 #[inline(always)]
-pub(crate) fn of_lane(scores: [f32; 4], token: u32, first: u32, end: u32) -> [f32; 4] {
+pub(crate) fn of_lane(scores: &Scores, token: u32, first: u32, end: u32) -> [f32; 4] {
     let mut s = [f32::NEG_INFINITY; 4];
     unroll!(for I in 0..4 {
+        let c = scores[I / 2];
         let at = token + 8 * (I as u32 / 2) + I as u32 % 2;
         if at >= first && at < end {
-            s[I] = scores[I];
+            s[I] = c[I % 2] + c[2 + I % 2];
         }
     });
     s

@@ -102,13 +102,6 @@ fn scaled(sum: [f32; 4], [even, odd]: [f32; 2], s: [f32; 4]) -> [f32; 4] {
     ]
 }
 
-/// The scores of head `g` for the lane's tokens `2t`, `2t + 1`, `8 + 2t`, `8 + 2t + 1`.
-#[inline(always)]
-pub(crate) fn joined(scores: &Scores) -> [f32; 4] {
-    let [a, b] = scores;
-    [a[0] + a[2], a[1] + a[3], b[0] + b[2], b[1] + b[3]]
-}
-
 /// The weights of a chunk's tokens for the heads of a group, in pairs: of each part, tokens `2t …` and `8 + 2t …`.
 pub(crate) type Weights = [[u32; 2]; 2];
 

@@ -188,10 +188,7 @@ impl DenseParts<'_> {
     ) -> Shaped<Vec<Named>> {
         let b = self.buffers;
         let shape = attention_shape(self.spec, &part.spec, b.page_bytes);
-        let mut plan = self.target.attention(shape, b.format, part.spec.head_dim as u32)?;
-        if self.target.depth == Depth::OneSplit {
-            plan = plan.with(1, plan.warps);
-        }
+        let plan = self.target.attention(shape, b.format, part.spec.head_dim as u32)?;
         let (weights, cache) = (self.attention_weights(part), b.cache(part.cache));
         common.attention(entering, &plan, &weights, &cache, after)
     }
