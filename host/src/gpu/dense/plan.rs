@@ -17,7 +17,7 @@ use crate::gpu::backend::{DeviceError, Result};
 use crate::gpu::buffers::{BufferSizes, Buffers, CacheRoom, pages_for};
 use crate::gpu::decode::{DecodePlan, attention_shape, attention_workspace, page_bytes};
 use crate::gpu::plan::Plan;
-use crate::gpu::target::{Depth, Target};
+use crate::gpu::target::Target;
 use crate::model::{Attention, ModelSpec};
 
 /// Warps of a block that [`Target::head_blocks`] counts.
