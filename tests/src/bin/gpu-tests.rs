@@ -6,7 +6,7 @@
 //! on the CPU. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
 
 use clap::Parser;
-use sparkinfer::cuda::Gpu;
+use sparkinfer::cuda::{Context, Gpu, MODULES, Module, best_for, driver_version, select};
 use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer_device::testing::{Case, cases};
 use sparkinfer_gguf::Gguf;
@@ -28,6 +28,9 @@ struct Arguments {
     /// The program `sparkinfer`, for situations of whole processes [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
+    /// Kernels in PTX to check instead of the program's own: a trial is to be right before it is fast
+    #[arg(long, value_name = "PATH")]
+    ptx: Option<PathBuf>,
     /// Write all results as JSON
     #[arg(long, value_name = "PATH")]
     json: Option<PathBuf>,
@@ -38,9 +41,23 @@ struct Arguments {
     filter: Option<String>,
 }
 
+/// GPU `number` with the program's kernels, or with those of a PTX file.
+fn open(number: Option<u32>, ptx: Option<&Path>) -> Result<Gpu, String> {
+    let Some(path) = ptx else {
+        return Gpu::open(number).map_err(|e| e.to_string());
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    let opened = || {
+        let context = Context::new(select(number)?)?;
+        let own = best_for(MODULES, context.device(), driver_version()?)?;
+        Gpu::with_module(Module::load_embedded(&context, own.replaced(&text))?)
+    };
+    opened().map_err(|e| e.to_string())
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let gpu = match Gpu::open(arguments.gpu) {
+    let gpu = match open(arguments.gpu, arguments.ptx.as_deref()) {
         Ok(gpu) => gpu,
         Err(error) => {
             eprintln!("error: {error}");
