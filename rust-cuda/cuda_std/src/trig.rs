@@ -55,10 +55,9 @@ fn turn(quadrant: i32, angle: Pair) -> (f32, f32) {
     } else {
         (cosine, sine)
     };
-    (
-        if quadrant & 2 == 0 { s } else { -s },
-        if (quadrant + 1) & 2 == 0 { c } else { -c },
-    )
+    // Signs by bits, not by two selections: the assembler has got those wrong where there are two angles.
+    let sign = |v: f32, bit: i32| f32::from_bits(v.to_bits() ^ (bit as u32 & 2) << 30);
+    (sign(s, quadrant), sign(c, quadrant + 1))
 }
 
 /// The Taylor series of sin to the 9th power; the next term is below 2e-9 of the result.
