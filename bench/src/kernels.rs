@@ -1,7 +1,7 @@
 //! Where the kernels come from.
 
 use anyhow::{Context as _, Result};
-use sparkinfer::cuda::{Context, Gpu, MODULES, Module, best_for, driver_version, select};
+use sparkinfer::cuda::Gpu;
 use std::path::Path;
 
 /// The first GPU, with the program's own kernels or those of a PTX file.
@@ -13,8 +13,5 @@ pub fn open(ptx: Option<&Path>) -> Result<Gpu> {
         return Ok(Gpu::open(None)?);
     };
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-    let context = Context::new(select(None)?)?;
-    let own = best_for(MODULES, context.device(), driver_version()?)?;
-    let module = Module::load_embedded(&context, own.replaced(&text))?;
-    Ok(Gpu::with_module(module)?)
+    Ok(Gpu::open_with(None, &text)?)
 }

@@ -1,6 +1,6 @@
 //! Launching kernels on a stream, at once or into a graph under capture.
 
-use super::{Context, Error, Module, Result, Stream, select};
+use super::{Context, Error, MODULES, Module, Result, Stream, best_for, driver_version, select};
 use cuda_link::api::{self, Function, LaunchAttribute};
 use cuda_std::launch::{LaunchConfig, Launcher, PreparedLaunch};
 use std::sync::Arc;
@@ -27,6 +27,16 @@ impl Gpu {
             module: Module::load(&context)?,
             stream,
         })
+    }
+
+    /// The same with kernels in PTX, made for this GPU, in place of the program's own: for trials.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or PTX that the driver does not take.
+    pub fn open_with(ordinal: Option<u32>, ptx: &str) -> Result<Self> {
+        let context = Context::new(select(ordinal)?)?;
+        let own = best_for(MODULES, context.device(), driver_version()?)?;
+        Self::with_module(Module::load_embedded(&context, own.replaced(ptx))?)
     }
 
     /// A stream of its own for these kernels, on the GPU that they are loaded on.

@@ -6,7 +6,7 @@
 //! on the CPU. The last line is `N passed, N failed`; the exit code is 0 only where something ran and nothing failed.
 
 use clap::Parser;
-use sparkinfer::cuda::{Context, Gpu, MODULES, Module, best_for, driver_version, select};
+use sparkinfer::cuda::Gpu;
 use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer_device::testing::{Case, cases};
 use sparkinfer_gguf::Gguf;
@@ -47,12 +47,7 @@ fn open(number: Option<u32>, ptx: Option<&Path>) -> Result<Gpu, String> {
         return Gpu::open(number).map_err(|e| e.to_string());
     };
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    let opened = || {
-        let context = Context::new(select(number)?)?;
-        let own = best_for(MODULES, context.device(), driver_version()?)?;
-        Gpu::with_module(Module::load_embedded(&context, own.replaced(&text))?)
-    };
-    opened().map_err(|e| e.to_string())
+    Gpu::open_with(number, &text).map_err(|e| e.to_string())
 }
 
 fn main() -> ExitCode {
