@@ -1,6 +1,6 @@
 //! The output projection of attention, added to the residual stream: `x += W a`.
 //!
-//! `a` is the attention output, f32, `columns` long; `W` lies in tiles; `gain` are the gains of the norm that comes next
+//! `a` is the attention output, f32, `columns` long, whole or in [`Parts`] that each warp merges as it reads them; `W` lies in tiles; `gain` are the gains of the norm that comes next
 //! ([`Residual`]).
 //!
 //! The blocks also add up the logits of the [`Router`] behind it, if there is one.
@@ -11,6 +11,8 @@
 //! **Launch**: [`o_proj_residual`].
 
 use super::{
+    attention::Parts,
+    columns::Columns,
     meeting::Meeting,
     residual::Residual,
     router::Router,
@@ -35,8 +37,34 @@ macro_rules! kernels {
             router: Router,
             columns: u32,
         ) {
+            let load = |at: Place, block| unsafe { at.columns(a, block) };
             // SAFETY: passed on.
-            unsafe { project(a, stream, gain, matrix, router, columns) }
+            unsafe { project(load, stream, gain, matrix, router, columns) }
+        }
+    )*};
+}
+
+macro_rules! kernels_of_parts {
+    ($($(#[$doc:meta])* $name:ident = $parts:literal, $registers:literal;)*) => {$(
+        $(#[$doc])*
+        ///
+        /// Prepare it with [`o_proj_residual`].
+        ///
+        /// # Safety
+        /// The arguments of a launch that [`o_proj_residual`] prepared.
+        #[kernel(pdl, registers = $registers)]
+        pub unsafe fn $name(
+            a: Parts,
+            stream: Residual,
+            gain: *const f32,
+            matrix: Matrix,
+            router: Router,
+            columns: u32,
+        ) {
+            // SAFETY: there are so many parts, of all columns.
+            let load = |at: Place, block| unsafe { a.columns::<$parts>(block, at.lane) };
+            // SAFETY: passed on.
+            unsafe { project(load, stream, gain, matrix, router, columns) }
         }
     )*};
 }
@@ -49,9 +77,25 @@ kernels! {
     decode_project_shallow = 64;
 }
 
-/// The kernels' body.
+kernels_of_parts! {
+    /// A projection onto the residual stream of what two clusters a key head left.
+    decode_project_2 = 2, 80;
+    /// Of what three left.
+    decode_project_3 = 3, 80;
+    /// Of what four left.
+    decode_project_4 = 4, 80;
+}
+
+/// The kernels' body; `load` loads a lane's columns of a block of a.
 #[inline(always)]
-unsafe fn project(a: *const f32, stream: Residual, gain: *const f32, matrix: Matrix, router: Router, columns: u32) {
+unsafe fn project(
+    load: impl Fn(Place, u32) -> Columns,
+    stream: Residual,
+    gain: *const f32,
+    matrix: Matrix,
+    router: Router,
+    columns: u32,
+) {
     thread::touch(columns);
     let at = Place::new(columns / 256);
     let meeting = Meeting::at(0, at.warps);
@@ -75,7 +119,7 @@ unsafe fn project(a: *const f32, stream: Residual, gain: *const f32, matrix: Mat
             }
         };
         let tiles = matrix.tiles.as_ptr();
-        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, a, meeting, early));
+        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, |block| load(at, block), meeting, early));
         router.arrived();
         thread::sync_threads();
         if finishes {
@@ -88,30 +132,60 @@ unsafe fn project(a: *const f32, stream: Residual, gain: *const f32, matrix: Mat
     }
 }
 
-/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row, `router` a column. `shallow`: the
-/// attention before it has few blocks.
+/// Where a projection finds its input.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug)]
+pub enum Input {
+    /// In one piece.
+    Whole {
+        /// Its floats.
+        a: DevicePtr<f32>,
+        /// The attention before it has few blocks.
+        shallow: bool,
+    },
+    /// In that many parts.
+    Parts(Parts, u32),
+}
+
+/// The launch of `x += W a` for a matrix of `columns` columns; `gain` has a float for each row, `router` a column.
 ///
 /// # Errors
-/// Columns that are no multiple of 256.
+/// Columns that are no multiple of 256, or parts of another number of them or in a number that there is no kernel for.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn o_proj_residual(
-    a: DevicePtr<f32>,
+    a: Input,
     stream: Residual,
     gain: DevicePtr<f32>,
     matrix: Matrix,
     router: Router,
     columns: u32,
-    shallow: bool,
 ) -> Result<cuda_std::launch::PreparedLaunch, crate::shape::ShapeError> {
     let columns = crate::shape::multiple("decode_project", columns as usize, 256)?;
     let warps = super::rows::warps_for(columns, 16);
     let config = cuda_std::launch::LaunchConfig::new(matrix.groups, 32 * warps)
         .shared(end_of_room(warps, columns / 256, matrix.kind) + Router::bytes(router.routing.experts))
         .pdl(true);
-    let prepare = if shallow {
-        decode_project_shallow::prepare
-    } else {
-        decode_project::prepare
+    let (parts, count) = match a {
+        Input::Whole { a, shallow } => {
+            let prepare = if shallow {
+                decode_project_shallow::prepare
+            } else {
+                decode_project::prepare
+            };
+            return Ok(prepare(config, a, stream, gain, matrix, router, columns));
+        }
+        Input::Parts(parts, count) => (parts, count),
     };
-    Ok(prepare(config, a, stream, gain, matrix, router, columns))
+    let prepare = match count {
+        _ if parts.heads << parts.dim_bits != columns => None,
+        2 => Some(decode_project_2::prepare as fn(_, _, _, _, _, _, _) -> _),
+        3 => Some(decode_project_3::prepare as _),
+        4 => Some(decode_project_4::prepare as _),
+        _ => None,
+    };
+    let prepare = prepare.ok_or_else(|| {
+        let what = format!("{count} parts of {} heads for {columns} columns", parts.heads);
+        crate::shape::ShapeError::new("decode_project", what)
+    })?;
+    Ok(prepare(config, parts, stream, gain, matrix, router, columns))
 }

@@ -10,7 +10,7 @@ use super::down::down_residual;
 use super::gateup::{ExpertShape, GateUp, topk_gateup};
 use super::head::{Best, HeadShape, head_argmax};
 use super::norm_qkv::{QkvShape, norm_qkv};
-use super::o_proj::o_proj_residual;
+use super::o_proj::{Input, o_proj_residual};
 use super::residual::{Residual, enter};
 use super::router::{Router, Routing};
 use super::rows::{Matrix, TileKind};
@@ -136,15 +136,7 @@ pub fn layer(
     Ok([
         norm_qkv(b.stream, w.qkv_bias, b.qkv, routing, qkv)?,
         attention(&shape.attention, attention_buffers(w, cache, b)),
-        o_proj_residual(
-            b.attention,
-            b.stream,
-            w.expert_norm,
-            w.output,
-            router,
-            out,
-            shape.shallow,
-        )?,
+        o_proj_residual(attended(shape, b), b.stream, w.expert_norm, w.output, router, out)?,
         topk_gateup(b.stream, b.h, routing, gateup, shape.experts)?,
         down_residual(b.h, routing.choices, b.stream, w.next_norm, w.down, shape.experts)?,
     ])
@@ -156,6 +148,17 @@ pub fn layer(
 /// Columns that the kernel does not take.
 pub fn beginning(b: &StepBuffers, norm: DevicePtr<f32>, columns: u32) -> Result<PreparedLaunch, ShapeError> {
     enter(b.stream, norm, columns)
+}
+
+/// Where attention leaves its output.
+fn attended(shape: &LayerShape, b: &StepBuffers) -> Input {
+    match shape.attention.parts_in(b.partial) {
+        Some(parts) => Input::Parts(parts, shape.attention.parts()),
+        None => Input::Whole {
+            a: b.attention,
+            shallow: shape.shallow,
+        },
+    }
 }
 
 fn attention_buffers(w: &LayerWeights, cache: &LayerCache, b: &StepBuffers) -> AttentionBuffers {

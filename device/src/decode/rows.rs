@@ -121,20 +121,20 @@ pub(super) fn activation<T: Tile>(x: &Columns, lane: u32) -> Activation {
     }
 }
 
-/// Row group `group` of a matrix times `x`, after the wait; leaves the warps' parts in `meeting`. Returns what `early`
+/// Row group `group` of a matrix times the vector whose columns of each block `x` loads, after the wait; leaves the warps' parts in `meeting`. Returns what `early`
 /// loads: called behind the wait, so that it is there when the warps have met.
 ///
 /// With `EARLY`, a warp whose weights are there before the wait takes its first tile to registers then, off the way from x
 /// to the result; that pays where blocks have long to wait and registers to spare.
 ///
 /// # Safety
-/// The matrix has the row group; `x` has `256 · blocks` floats. All threads of the block call this together.
+/// The matrix has the row group; `x` may load each of its blocks of columns behind the wait. All threads of the block call this together.
 #[inline(always)]
 pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
     at: Place,
     tiles: *const u8,
     group: u32,
-    x: *const f32,
+    x: impl Fn(u32) -> Columns,
     meeting: Meeting,
     early: impl FnOnce() -> E,
 ) -> E {
@@ -155,7 +155,7 @@ pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
             T::zero()
         };
         pdl::wait();
-        let mut columns = at.columns(x, at.warp);
+        let mut columns = x(at.warp);
         let early = early();
         let mut rows = [0.0; 2];
         let mut block = at.warp;
@@ -172,7 +172,7 @@ pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
             if block >= at.blocks {
                 break;
             }
-            columns = at.columns(x, block);
+            columns = x(block);
         }
         meeting.put(rows, at.warp, at.lane);
         early

@@ -42,6 +42,10 @@ pub struct Options {
     /// Splits of a key head are a cluster, if they are eight at most
     #[arg(long)]
     clusters: bool,
+    /// Clusters that the splits of a key head are, each of eight at most; the output projection merges their parts. 0 or 1: see
+    /// `--clusters`
+    #[arg(long, default_value_t = 0)]
+    parts: u32,
     /// Type of the cache: f16, bf16 or q8_0
     #[arg(long, default_value = "f16", value_parser = kv_format)]
     kv_type: KvFormat,

@@ -40,6 +40,7 @@ pub fn assembly(options: &Options) -> Assembly {
         least,
         head_blocks,
         clusters,
+        parts,
         ..
     } = *options;
     Assembly {
@@ -48,6 +49,7 @@ pub fn assembly(options: &Options) -> Assembly {
         least,
         head_blocks,
         clusters,
+        parts,
     }
 }
 

@@ -155,6 +155,7 @@ pub struct Assembly {
     pub least: u32,
     pub head_blocks: u32,
     pub clusters: bool,
+    pub parts: u32,
 }
 
 /// A model with everything that a step needs.
@@ -281,7 +282,11 @@ impl Model {
             reserved: 0,
         };
         Ok(LayerShape {
-            attention: plan.with(splits, how.warps).clustered(how.clusters),
+            attention: if how.parts > 1 {
+                plan.with(splits, how.warps).in_parts(how.parts, splits / how.parts)
+            } else {
+                plan.with(splits, how.warps).clustered(how.clusters)
+            },
             shallow: splits <= AttentionPlan::SHALLOW_SPLITS,
             experts,
         })

@@ -10,6 +10,7 @@
 
 use super::digits::Digits;
 use super::lane::{Pairs, Values};
+use super::meet::PARTS;
 use super::near::Near;
 use super::tile::{Output, Queries};
 use super::{Arguments, Block};
@@ -237,7 +238,7 @@ pub(super) const NEW: u32 = MAX_WARPS;
 /// # Safety
 /// As the kernel; every warp has left its parts in shared memory.
 #[inline(always)]
-pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
+pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize, const MEET: u32>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
@@ -246,7 +247,7 @@ pub(super) unsafe fn warps<const HD: u32, const GROUPS: usize>(
     let mut head = block.warp;
     while head < block.group {
         // SAFETY: a warp of the block has the head; the row is the launch's.
-        unsafe { head_of_warps::<HD, GROUPS>(a, block, room, near, head, block.kv_head * block.group + head) };
+        unsafe { head_of_warps::<HD, GROUPS, MEET>(a, block, room, near, head, block.kv_head * block.group + head) };
         head = rolled(head + block.warps);
     }
 }
@@ -275,7 +276,7 @@ pub(super) unsafe fn splits<const HD: u32>(a: &Arguments, block: &Block<HD>) {
 ///
 /// Every lane does the same with the parts' maxima and sums: what lanes tell one another takes longer.
 #[inline(always)]
-unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
+unsafe fn head_of_warps<const HD: u32, const GROUPS: usize, const MEET: u32>(
     a: &Arguments,
     block: &Block<HD>,
     room: Room<HD, GROUPS>,
@@ -292,7 +293,8 @@ unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
     let mut first = 0;
     let (factors, sum) = factors(&parts);
     let (to, scale) = if block.share.active == 1 {
-        (a.out.wrapping_add((row * HD) as usize), float::rcp_approx(sum.sum))
+        let scale = if MEET == PARTS { 1.0 } else { float::rcp_approx(sum.sum) };
+        (a.out.wrapping_add((row * HD) as usize), scale)
     } else {
         (a.split_row::<HD>(row, block.split), 1.0)
     };
@@ -315,7 +317,12 @@ unsafe fn head_of_warps<const HD: u32, const GROUPS: usize>(
         }
         first += 32;
     }
-    if near.is_none() && block.share.active > 1 && block.lane == 0 {
+    if MEET == PARTS {
+        if near.is_none() && block.lane == 0 {
+            // SAFETY: the part has the head.
+            unsafe { a.mark(row, sum) };
+        }
+    } else if near.is_none() && block.share.active > 1 && block.lane == 0 {
         // SAFETY: the split's place in the workspace.
         unsafe { global::store(a.split_part::<HD>(row, block.split), F32x2([sum.max, sum.sum])) };
     }

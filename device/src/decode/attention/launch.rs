@@ -2,8 +2,9 @@
 
 #![cfg(not(target_arch = "nvptx64"))]
 
+use super::meet::{FAR, NEAR, PARTS};
 use super::near::Near;
-use super::{AttentionShape, Room, StepState};
+use super::{AttentionShape, Parts, Room, StepState};
 use crate::decode::kv::{CHUNK, KvFormat};
 use crate::shape::ShapeError;
 use cuda_std::launch::{LaunchConfig, PreparedLaunch};
@@ -32,7 +33,7 @@ pub struct AttentionBuffers {
     pub partial: DevicePtr<f32>,
     /// A zeroed counter for each query head, shared by all layers.
     pub counters: DevicePtr<u32>,
-    /// The output, `[head][dim]` f32.
+    /// The output, `[head][dim]` f32; not written where it is left in [parts](AttentionPlan::parts), which lie in `partial`.
     pub out: DevicePtr<f32>,
 }
 
@@ -49,6 +50,7 @@ pub struct AttentionPlan {
     pub warps: u32,
     pub(super) shape: AttentionShape,
     clusters: bool,
+    parts: u32,
 }
 
 /// How much deeper than it reaches a cluster of heads of 64 dims is best.
@@ -112,6 +114,7 @@ impl AttentionPlan {
             warps: 8,
             shape,
             clusters: false,
+            parts: 1,
         })
     }
 
@@ -155,10 +158,37 @@ impl AttentionPlan {
         self
     }
 
+    /// The same in `parts` clusters a key head of `splits` splits each, for an output that is read in parts: at most
+    /// [`Parts::MOST`] of at most [`SHALLOW_SPLITS`](Self::SHALLOW_SPLITS).
+    #[must_use]
+    pub fn in_parts(mut self, parts: u32, splits: u32) -> Self {
+        self.parts = parts.clamp(1, Parts::MOST);
+        self.splits = self.parts * splits.clamp(1, Self::SHALLOW_SPLITS);
+        self.clustered(true)
+    }
+
+    /// Parts of the output: several where the splits of a key head are as many clusters.
+    #[must_use]
+    pub fn parts(&self) -> u32 {
+        if self.cluster() > 1 { self.parts } else { 1 }
+    }
+
+    /// Where the parts lie in the workspace `partial`, if there are several.
+    #[must_use]
+    pub fn parts_in(&self, partial: DevicePtr<f32>) -> Option<Parts> {
+        (self.parts() > 1).then(|| Parts {
+            rows: partial,
+            marks: partial.add((self.parts * self.out_floats()) as usize).cast(),
+            heads: self.shape.heads,
+            dim_bits: self.head_dim.trailing_zeros(),
+        })
+    }
+
     /// Blocks of a cluster.
     pub(super) fn cluster(&self) -> u32 {
-        if self.clusters && !self.wide() && self.splits <= super::near::MOST {
-            self.splits
+        let splits = self.splits / self.parts;
+        if self.clusters && !self.wide() && splits <= super::near::MOST && splits * self.parts == self.splits {
+            splits
         } else {
             1
         }
@@ -174,6 +204,15 @@ impl AttentionPlan {
     #[must_use]
     pub fn out_floats(&self) -> u32 {
         self.shape.heads * self.head_dim
+    }
+
+    /// How the splits meet.
+    fn meet(&self) -> u32 {
+        match (self.cluster() > 1, self.parts) {
+            (false, _) => FAR,
+            (true, 1) => NEAR,
+            (true, _) => PARTS,
+        }
     }
 
     pub(super) fn wide(&self) -> bool {
@@ -199,30 +238,43 @@ pub fn attention(plan: &AttentionPlan, b: AttentionBuffers) -> PreparedLaunch {
         .shared(plan.shared_bytes())
         .cluster(plan.cluster())
         .pdl(true);
+    let (partial, out) = match plan.parts_in(b.partial) {
+        Some(parts) => (parts.marks.cast(), parts.rows),
+        None => (b.partial, b.out),
+    };
     use KvFormat::{Bf16, F16, Q8_0};
-    let prepare = match (plan.format, plan.head_dim, plan.wide(), plan.cluster() > 1) {
-        (F16, 64, false, false) => super::attention_64_f16::prepare,
-        (F16, 64, false, true) => super::attention_64_f16_cluster::prepare,
-        (F16, 128, false, false) => super::attention_128_f16::prepare,
-        (F16, 128, false, true) => super::attention_128_f16_cluster::prepare,
-        (F16, _, false, false) => super::attention_256_f16::prepare,
-        (F16, _, false, true) => super::attention_256_f16_cluster::prepare,
+    let prepare = match (plan.format, plan.head_dim, plan.wide(), plan.meet()) {
+        (F16, 64, false, FAR) => super::attention_64_f16::prepare,
+        (F16, 64, false, NEAR) => super::attention_64_f16_cluster::prepare,
+        (F16, 64, false, _) => super::attention_64_f16_parts::prepare,
+        (F16, 128, false, FAR) => super::attention_128_f16::prepare,
+        (F16, 128, false, NEAR) => super::attention_128_f16_cluster::prepare,
+        (F16, 128, false, _) => super::attention_128_f16_parts::prepare,
+        (F16, _, false, FAR) => super::attention_256_f16::prepare,
+        (F16, _, false, NEAR) => super::attention_256_f16_cluster::prepare,
+        (F16, _, false, _) => super::attention_256_f16_parts::prepare,
         (F16, 64, true, _) => super::attention_64_f16_wide::prepare,
         (F16, _, true, _) => super::attention_128_f16_wide::prepare,
-        (Bf16, 64, false, false) => super::attention_64_bf16::prepare,
-        (Bf16, 64, false, true) => super::attention_64_bf16_cluster::prepare,
-        (Bf16, 128, false, false) => super::attention_128_bf16::prepare,
-        (Bf16, 128, false, true) => super::attention_128_bf16_cluster::prepare,
-        (Bf16, _, false, false) => super::attention_256_bf16::prepare,
-        (Bf16, _, false, true) => super::attention_256_bf16_cluster::prepare,
+        (Bf16, 64, false, FAR) => super::attention_64_bf16::prepare,
+        (Bf16, 64, false, NEAR) => super::attention_64_bf16_cluster::prepare,
+        (Bf16, 64, false, _) => super::attention_64_bf16_parts::prepare,
+        (Bf16, 128, false, FAR) => super::attention_128_bf16::prepare,
+        (Bf16, 128, false, NEAR) => super::attention_128_bf16_cluster::prepare,
+        (Bf16, 128, false, _) => super::attention_128_bf16_parts::prepare,
+        (Bf16, _, false, FAR) => super::attention_256_bf16::prepare,
+        (Bf16, _, false, NEAR) => super::attention_256_bf16_cluster::prepare,
+        (Bf16, _, false, _) => super::attention_256_bf16_parts::prepare,
         (Bf16, 64, true, _) => super::attention_64_bf16_wide::prepare,
         (Bf16, _, true, _) => super::attention_128_bf16_wide::prepare,
-        (Q8_0, 64, false, false) => super::attention_64_q8_0::prepare,
-        (Q8_0, 64, false, true) => super::attention_64_q8_0_cluster::prepare,
-        (Q8_0, 128, false, false) => super::attention_128_q8_0::prepare,
-        (Q8_0, 128, false, true) => super::attention_128_q8_0_cluster::prepare,
-        (Q8_0, _, false, false) => super::attention_256_q8_0::prepare,
-        (Q8_0, _, false, true) => super::attention_256_q8_0_cluster::prepare,
+        (Q8_0, 64, false, FAR) => super::attention_64_q8_0::prepare,
+        (Q8_0, 64, false, NEAR) => super::attention_64_q8_0_cluster::prepare,
+        (Q8_0, 64, false, _) => super::attention_64_q8_0_parts::prepare,
+        (Q8_0, 128, false, FAR) => super::attention_128_q8_0::prepare,
+        (Q8_0, 128, false, NEAR) => super::attention_128_q8_0_cluster::prepare,
+        (Q8_0, 128, false, _) => super::attention_128_q8_0_parts::prepare,
+        (Q8_0, _, false, FAR) => super::attention_256_q8_0::prepare,
+        (Q8_0, _, false, NEAR) => super::attention_256_q8_0_cluster::prepare,
+        (Q8_0, _, false, _) => super::attention_256_q8_0_parts::prepare,
         (Q8_0, 64, true, _) => super::attention_64_q8_0_wide::prepare,
         (Q8_0, _, true, _) => super::attention_128_q8_0_wide::prepare,
     };
@@ -236,9 +288,9 @@ pub fn attention(plan: &AttentionPlan, b: AttentionBuffers) -> PreparedLaunch {
         b.table,
         b.keys,
         b.values,
-        b.partial,
+        partial,
         b.counters,
-        b.out,
+        out,
         plan.shape,
     )
 }

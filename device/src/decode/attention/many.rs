@@ -9,6 +9,7 @@
 use super::combine::Workspace;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::launch::{AttentionBuffers, AttentionPlan};
+use super::meet::FAR;
 use super::{Arguments, AttentionShape, attend};
 use crate::decode::kv::{Bf16, F16, Q8_0};
 use crate::decode::state::StepState;
@@ -64,7 +65,7 @@ macro_rules! kernels {
                 qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
             };
             // SAFETY: passed on: the launch has a row of everything for each sequence.
-            unsafe { attend::<$format, $dims, 1, false>(of_sequence::<$dims>(all, pages, thread::block_idx_z())) }
+            unsafe { attend::<$format, $dims, 1, FAR>(of_sequence::<$dims>(all, pages, thread::block_idx_z())) }
         }
     )*};
 }

@@ -32,6 +32,7 @@ pub(crate) mod lane;
 mod launch;
 pub mod many;
 mod near;
+mod parts;
 #[cfg(not(target_arch = "nvptx64"))]
 mod reference;
 mod share;
@@ -40,6 +41,7 @@ pub(crate) mod tile;
 
 #[cfg(not(target_arch = "nvptx64"))]
 pub use launch::{AttentionBuffers, AttentionPlan, attention};
+pub use parts::Parts;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use reference::{AttentionInputs, AttentionOutputs};
 pub use share::Share;
@@ -99,6 +101,7 @@ struct Arguments {
 /// What a block knows before it waits.
 struct Block<const HD: u32> {
     position: u32,
+    /// The split, counted among those that it meets.
     split: u32,
     kv_head: u32,
     group: u32,
@@ -122,6 +125,17 @@ impl<const HD: u32> Block<HD> {
             warp: thread::thread_idx_x() / 32,
             warps: thread::block_dim_x() / 32,
         }
+    }
+
+    /// The same where the splits of each cluster have a part of their own, and what part it is: splits and those with work
+    /// are the cluster's. Those with work come before the others, in the cluster as in the grid.
+    #[inline(always)]
+    fn in_part(mut self) -> (Self, u32) {
+        let (part, size) = (cluster::id(), cluster::size());
+        let before = part * size;
+        self.split -= before;
+        self.share.active = self.share.active.saturating_sub(before).min(size);
+        (self, part)
     }
 
     /// This block takes the new token.
@@ -154,13 +168,23 @@ impl<const HD: u32> Block<HD> {
     }
 }
 
-/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups; `NEAR`: the splits of a key head are a
-/// cluster. A kernel has the code for one way to meet only: what it does not run stands in the way of what it runs.
+/// How the splits of a key head meet.
+pub(crate) mod meet {
+    /// In the workspace.
+    pub const FAR: u32 = 0;
+    /// In shared memory: they are one cluster.
+    pub const NEAR: u32 = 1;
+    /// Those of each cluster in shared memory, and the clusters' [`Parts`](super::Parts) where they are read.
+    pub const PARTS: u32 = 2;
+}
+use meet::{FAR, NEAR, PARTS};
+
+/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups, whose splits meet as `MEET` says. A kernel has the code for one way to meet only: what it does not run stands in the way of what it runs.
 ///
 /// # Safety
 /// The arguments of a launch that [`attention`] prepared.
 #[inline(always)]
-unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool>(a: Arguments) {
+unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>(mut a: Arguments) {
     // SAFETY: all accesses are those of a prepared launch; each is explained where it is not obvious.
     unsafe {
         // The state is not written while a step runs, except by its last launch.
@@ -169,8 +193,18 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool
         let mut pairs = Pairs::<HD>::of(&a.shape, warp::lane());
         let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
         let (q_weight, k_weight) = (pairs.weights(a.q_norm), pairs.weights(a.k_norm));
-        let block = Block::<HD>::new(&a, position);
-        let near = (NEAR && cuda_std::arch::HAS_CLUSTERS).then(|| Room::<HD, GROUPS>::near(block.warps));
+        let mut block = Block::<HD>::new(&a, position);
+        if MEET == PARTS {
+            let part;
+            (block, part) = block.in_part();
+            a = a.of_part::<HD>(part);
+            if block.share.active == 0 {
+                a.leave_nothing(&block);
+                pdl::leave();
+                return;
+            }
+        }
+        let near = (MEET != FAR && cuda_std::arch::HAS_CLUSTERS).then(|| Room::<HD, GROUPS>::near(block.warps));
         if let Some(near) = near {
             near.open(&block);
         }
@@ -190,7 +224,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool
         pairs.rotate(position, &a.shape, &frequencies, block.lane);
         // The next launch sends for its weights when it starts. Many blocks leave it no room before they end; few would let it
         // in while the weights of q, k and v are still on their way.
-        let few = NEAR || thread::grid_dim_x() <= near::MOST;
+        let few = MEET != FAR || thread::grid_dim_x() <= near::MOST;
         if !few {
             pdl::launch_dependents();
         }
@@ -218,10 +252,10 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const NEAR: bool
         if near.is_some() {
             cluster::wait();
         }
-        combine::warps::<HD, GROUPS>(&a, &block, room, near);
+        combine::warps::<HD, GROUPS, MEET>(&a, &block, room, near);
         match near {
             _ if block.share.active == 1 => {}
-            Some(near) => near.collect(&a, &block),
+            Some(near) => near.collect::<MEET>(&a, &block),
             None => combine::splits(&a, &block),
         }
     }
@@ -565,7 +599,7 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
 }
 
 macro_rules! kernels {
-    ($($name:ident = $format:ident, $dims:literal, $groups:literal, $near:literal, $registers:literal, $doc:literal;)*) => {$(
+    ($($name:ident = $format:ident, $dims:literal, $groups:literal, $meet:ident, $registers:literal, $doc:literal;)*) => {$(
         #[doc = $doc]
         ///
         /// Prepare it with [`attention`]; see the module for formula and layouts. `counters` holds a zero for each query
@@ -592,7 +626,7 @@ macro_rules! kernels {
             let workspace = Workspace { partial, counters };
             // SAFETY: passed on.
             unsafe {
-                attend::<$format, $dims, $groups, $near>(Arguments {
+                attend::<$format, $dims, $groups, $meet>(Arguments {
                     qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
                 });
             }
@@ -601,30 +635,39 @@ macro_rules! kernels {
 }
 
 kernels! {
-    attention_64_f16 = F16, 64, 1, false, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_f16 = F16, 128, 1, false, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_f16 = F16, 256, 1, false, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_f16_wide = F16, 64, 2, false, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_f16_wide = F16, 128, 2, false, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_bf16 = Bf16, 64, 1, false, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_bf16 = Bf16, 128, 1, false, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_bf16 = Bf16, 256, 1, false, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_bf16_wide = Bf16, 64, 2, false, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_bf16_wide = Bf16, 128, 2, false, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_q8_0 = Q8_0, 64, 1, false, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
-    attention_128_q8_0 = Q8_0, 128, 1, false, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
-    attention_256_q8_0 = Q8_0, 256, 1, false, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
-    attention_64_q8_0_wide = Q8_0, 64, 2, false, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
-    attention_128_q8_0_wide = Q8_0, 128, 2, false, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
-    attention_64_f16_cluster = F16, 64, 1, true, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_128_f16_cluster = F16, 128, 1, true, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_256_f16_cluster = F16, 256, 1, true, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_64_bf16_cluster = Bf16, 64, 1, true, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_128_bf16_cluster = Bf16, 128, 1, true, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_256_bf16_cluster = Bf16, 256, 1, true, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_64_q8_0_cluster = Q8_0, 64, 1, true, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_128_q8_0_cluster = Q8_0, 128, 1, true, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
-    attention_256_q8_0_cluster = Q8_0, 256, 1, true, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_f16 = F16, 64, 1, FAR, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_f16 = F16, 128, 1, FAR, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_f16 = F16, 256, 1, FAR, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_f16_wide = F16, 64, 2, FAR, 224, "Attention over f16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_f16_wide = F16, 128, 2, FAR, 224, "Attention over f16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_bf16 = Bf16, 64, 1, FAR, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_bf16 = Bf16, 128, 1, FAR, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_bf16 = Bf16, 256, 1, FAR, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_bf16_wide = Bf16, 64, 2, FAR, 224, "Attention over bf16, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_bf16_wide = Bf16, 128, 2, FAR, 224, "Attention over bf16, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_q8_0 = Q8_0, 64, 1, FAR, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head.";
+    attention_128_q8_0 = Q8_0, 128, 1, FAR, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head.";
+    attention_256_q8_0 = Q8_0, 256, 1, FAR, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head.";
+    attention_64_q8_0_wide = Q8_0, 64, 2, FAR, 224, "Attention over q8_0, heads of 64 dims, 9 to 16 query heads a key head.";
+    attention_128_q8_0_wide = Q8_0, 128, 2, FAR, 224, "Attention over q8_0, heads of 128 dims, 9 to 16 query heads a key head.";
+    attention_64_f16_cluster = F16, 64, 1, NEAR, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_f16_cluster = F16, 128, 1, NEAR, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_f16_cluster = F16, 256, 1, NEAR, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_bf16_cluster = Bf16, 64, 1, NEAR, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_bf16_cluster = Bf16, 128, 1, NEAR, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_bf16_cluster = Bf16, 256, 1, NEAR, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_q8_0_cluster = Q8_0, 64, 1, NEAR, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_128_q8_0_cluster = Q8_0, 128, 1, NEAR, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_256_q8_0_cluster = Q8_0, 256, 1, NEAR, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head, whose splits are a cluster.";
+    attention_64_f16_parts = F16, 64, 1, PARTS, 128, "Attention over f16, heads of 64 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_128_f16_parts = F16, 128, 1, PARTS, 136, "Attention over f16, heads of 128 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_256_f16_parts = F16, 256, 1, PARTS, 224, "Attention over f16, heads of 256 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_64_bf16_parts = Bf16, 64, 1, PARTS, 128, "Attention over bf16, heads of 64 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_128_bf16_parts = Bf16, 128, 1, PARTS, 136, "Attention over bf16, heads of 128 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_256_bf16_parts = Bf16, 256, 1, PARTS, 224, "Attention over bf16, heads of 256 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_64_q8_0_parts = Q8_0, 64, 1, PARTS, 128, "Attention over q8_0, heads of 64 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_128_q8_0_parts = Q8_0, 128, 1, PARTS, 136, "Attention over q8_0, heads of 128 dims, up to 8 query heads a key head, whose splits are several clusters.";
+    attention_256_q8_0_parts = Q8_0, 256, 1, PARTS, 224, "Attention over q8_0, heads of 256 dims, up to 8 query heads a key head, whose splits are several clusters.";
 }
 
 #[cfg(test)]

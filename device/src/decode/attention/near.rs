@@ -4,6 +4,7 @@
 //! (max, sum), and the head's barrier there counts the bytes. The sums run in the order of the splits, as anywhere.
 
 use super::combine::{Partial, add, factors, times};
+use super::meet::PARTS;
 use super::{Arguments, Block};
 use cuda_std::prelude::*;
 use cuda_std::unroll::rolled;
@@ -81,27 +82,33 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
         }
     }
 
-    /// Adds up the heads that are this block's, a warp one of them, and writes them to the output.
+    /// Adds up the heads that are this block's, a warp one of them, and writes them to the output, or to the cluster's part of it.
     ///
     /// # Safety
     /// As the kernel; every split with work has sent its parts, or will.
     #[inline(always)]
-    pub(super) unsafe fn collect(self, a: &Arguments, block: &Block<HD>) {
+    pub(super) unsafe fn collect<const MEET: u32>(self, a: &Arguments, block: &Block<HD>) {
         let active = active(block);
         let mut i = block.warp;
         while block.split + active * i < block.group {
             let head = block.split + active * i;
             mbarrier::Barrier::at(self.signals, head).wait_cluster(0);
-            let row = a.out.wrapping_add(((block.kv_head * block.group + head) * HD) as usize);
+            let row = block.kv_head * block.group + head;
+            let to = a.out.wrapping_add((row * HD) as usize).cast();
             // SAFETY: the output has the row.
-            unsafe { self.head(active, i * active, block.lane, row.cast()) };
+            unsafe {
+                let sum = self.head::<MEET>(active, i * active, block.lane, to);
+                if MEET == PARTS && block.lane == 0 {
+                    a.mark(row, sum);
+                }
+            }
             i = rolled(i + block.warps);
         }
     }
 
-    /// Adds up the `active` parts from place `first` on.
+    /// Adds up the `active` parts from place `first` on; returns the row's maximum and sum.
     #[inline(always)]
-    unsafe fn head(self, active: u32, first: u32, lane: u32, to: *mut F32x4) {
+    unsafe fn head<const MEET: u32>(self, active: u32, first: u32, lane: u32, to: *mut F32x4) -> Partial {
         let mut parts = [Partial::NONE; 9];
         unroll!(for S in 0..8 {
             if (S as u32) < active {
@@ -110,6 +117,7 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
             }
         });
         let (factors, sum) = factors(&parts);
+        let scale = if MEET == PARTS { 1.0 } else { float::rcp_approx(sum.sum) };
         let mut at = lane;
         while at < HD / 4 {
             let mut out = F32x4([0.0; 4]);
@@ -119,8 +127,9 @@ impl<const HD: u32, const GROUPS: usize> Near<HD, GROUPS> {
                 }
             });
             // SAFETY: the row's vector.
-            unsafe { global::store(to.add(at as usize), times(out, float::rcp_approx(sum.sum))) };
+            unsafe { global::store(to.add(at as usize), times(out, scale)) };
             at += 32;
         }
+        sum
     }
 }

@@ -4,7 +4,8 @@
 //! through fails.
 
 use crate::decode::attention::{
-    AttentionBuffers, AttentionInputs, AttentionOutputs, AttentionPlan, AttentionShape, attention, general::general,
+    AttentionBuffers, AttentionInputs, AttentionOutputs, AttentionPlan, AttentionShape, Parts, attention,
+    general::general,
 };
 use crate::decode::kv::{self, Cell, KvFormat, Pool};
 use crate::decode::{StepState, rope::Pairing};
@@ -203,10 +204,25 @@ impl Step {
 
     /// Runs `launch` and compares everything that it writes; weights are rounded to f16, 2⁻¹¹ each, with random signs.
     fn check(&self, machine: &mut dyn Machine, b: &AttentionBuffers, launch: &PreparedLaunch) -> Result<f64, String> {
+        self.check_parts(machine, b, launch, None)
+    }
+
+    /// The same where the output is left in that many parts.
+    fn check_parts(
+        &self,
+        machine: &mut dyn Machine,
+        b: &AttentionBuffers,
+        launch: &PreparedLaunch,
+        parts: Option<(Parts, u32)>,
+    ) -> Result<f64, String> {
         machine.run(launch)?;
         let want = self.expected();
         let allowed = 5e-4 * want.out.iter().fold(1e-3f64, |m, v| m.max(v.abs()));
-        let worst = within("out", &machine.download(b.out, want.out.len())?, &want.out, |_| allowed)?;
+        let out = match parts {
+            Some((parts, count)) => merged(machine, &parts, count)?,
+            None => machine.download(b.out, want.out.len())?,
+        };
+        let worst = within("out", &out, &want.out, |_| allowed)?;
         self.check_cache(machine, b, &want)?;
         let counters = machine.download(b.counters, self.setting.heads as usize)?;
         if counters.iter().any(|&c| c != 0) {
@@ -239,6 +255,22 @@ impl Step {
     }
 }
 
+/// The output that `count` parts make.
+pub(super) fn merged(machine: &mut dyn Machine, parts: &Parts, count: u32) -> Result<Vec<f32>, String> {
+    let (heads, dim, count) = (parts.heads as usize, 1 << parts.dim_bits, count as usize);
+    let behind = (parts.marks.as_raw() - parts.rows.as_raw()) as usize / 4;
+    let rows = machine.download(parts.rows, behind + 2 * count * heads)?;
+    let one = |i: usize| {
+        let mark = |part: usize| &rows[behind + 2 * (part * heads + i / dim)..];
+        let max = (0..count).fold(f32::NEG_INFINITY, |max, part| max.max(mark(part)[0]));
+        let factor = |part: usize| f64::from(mark(part)[0] - max).exp2();
+        let sum: f64 = (0..count).map(|part| factor(part) * f64::from(mark(part)[1])).sum();
+        let row = |part: usize| f64::from(rows[part * heads * dim + i]);
+        ((0..count).map(|part| factor(part) * row(part)).sum::<f64>() / sum) as f32
+    };
+    Ok((0..heads * dim).map(one).collect())
+}
+
 /// The fast kernels on `splits` blocks a key head, of `warps` warps.
 pub(crate) fn fast(
     machine: &mut dyn Machine,
@@ -258,7 +290,26 @@ pub(crate) fn fast(
     }
     let clustered = step.upload(machine, plan.workspace_floats())?;
     let other = step.check(machine, &clustered, &attention(&plan.clustered(true), clustered))?;
-    Ok(worst.max(other))
+    Ok(worst.max(other).max(in_parts(machine, &step, &plan, seed)?))
+}
+
+/// The same in several clusters of as many splits each, at most eight; as few as fill the caches that are emulated.
+fn in_parts(machine: &mut dyn Machine, step: &Step, plan: &AttentionPlan, seed: u64) -> Result<f64, String> {
+    let plan = plan.in_parts(2 + (seed % 3) as u32, plan.splits.max(2));
+    // What is left unwritten is no number.
+    let buffers = AttentionBuffers {
+        partial: machine.upload(&vec![f32::NAN; plan.workspace_floats()])?,
+        ..step.upload(machine, 0)?
+    };
+    let Some(parts) = plan.parts_in(buffers.partial) else {
+        return Ok(0.0);
+    };
+    step.check_parts(
+        machine,
+        &buffers,
+        &attention(&plan, buffers),
+        Some((parts, plan.parts())),
+    )
 }
 
 /// The general kernel.

@@ -2,6 +2,7 @@
 //!
 //! What remains is the 16-bit rounding of activations, half of 1/32,512 of the largest of 256, and of f32 sums.
 
+use crate::decode::attention::Parts;
 use crate::decode::choices::{Choices, MAX_USED};
 use crate::decode::gateup::{ExpertShape, GateUp, topk_gateup};
 use crate::decode::head::{Best, HeadShape, head_argmax};
@@ -10,11 +11,15 @@ use crate::decode::residual::{Residual, enter};
 use crate::decode::router::{Router, Routing};
 use crate::decode::rows::TileKind;
 use crate::decode::state::{NO_TOKEN, StepState, ring_token};
-use crate::decode::{advance::advance, down::down_residual, o_proj::o_proj_residual};
+use crate::decode::{
+    advance::advance,
+    down::down_residual,
+    o_proj::{Input, o_proj_residual},
+};
 use crate::testing::tiled::{Tiled, normed};
 use crate::testing::{Case, Machine, Random, floats, rms, within};
-use cuda_std::DevicePtr;
 use cuda_std::launch::PreparedLaunch;
+use cuda_std::{DevicePtr, F32x2};
 
 /// Allowed error of a product with 16-bit activations, as a share of the results' size.
 pub(super) const PRODUCT: f64 = 3e-4;
@@ -171,7 +176,7 @@ fn project_of(
     let (a, x) = (floats(seed + 1, columns, 2.0), floats(seed + 2, rows, 1.0));
     let at = matrix.upload(machine, 1)?;
     let gain = floats(seed + 3, rows, 1.0);
-    let (a_at, gain_at, s) = (machine.upload(&a)?, machine.upload(&gain)?, bare(machine, &x)?);
+    let (gain_at, s) = (machine.upload(&gain)?, bare(machine, &x)?);
     let experts = [0, 1, 7, 128, 250][seed as usize % 5];
     let weights = floats(seed + 4, experts * rows, 0.1);
     let router = Router {
@@ -182,15 +187,57 @@ fn project_of(
         },
     };
     let router = if experts == 0 { Router::NONE } else { router };
-    run(
-        machine,
-        o_proj_residual(a_at, s, gain_at, at, router, columns as u32, seed.is_multiple_of(2)),
-    )?;
+    let input = input(machine, &a, seed)?;
+    run(machine, o_proj_residual(input, s, gain_at, at, router, columns as u32))?;
     added(machine, s, router, &weights)?;
     let product = matrix.times(0, rows, &wide(&a));
     let allowed = PRODUCT * rms(&product);
     let want: Vec<f64> = product.iter().zip(&x).map(|(p, x)| p + f64::from(*x)).collect();
     left(machine, s, &gain, &want, allowed)
+}
+
+/// `a` in one piece, or in parts that make it, some of them without work.
+fn input(machine: &mut dyn Machine, a: &[f32], seed: u64) -> Result<Input, String> {
+    let mut random = Random::new(seed ^ 0xa1);
+    if seed.is_multiple_of(2) {
+        return Ok(Input::Whole {
+            a: machine.upload(a)?,
+            shallow: random.below(2) == 0,
+        });
+    }
+    let (dim_bits, count) = (6 + random.below(3), 2 + random.below(3));
+    let (heads, empty) = (a.len() >> dim_bits, random.below(count + 1));
+    let nothing = F32x2([f32::NEG_INFINITY, 0.0]);
+    let mut marks = vec![nothing; count * heads];
+    let mut rows = floats(seed + 5, count * a.len(), 2.0);
+    for (head, a) in a.chunks(1 << dim_bits).enumerate() {
+        let max = |_| 3.0 * random.normal();
+        let maxima: Vec<f32> = (0..count).map(max).collect();
+        // The last part that has work makes up for the others.
+        let last = (0..count).rfind(|part| *part != empty).unwrap_or(0);
+        let factor = |part: usize| f64::from(maxima[part] - maxima[last]).exp2();
+        let working = || (0..count).filter(|part| *part != empty);
+        working().for_each(|part| marks[part * heads + head] = F32x2([maxima[part], 0.5 + part as f32]));
+        let sum: f64 = working().map(|part| factor(part) * (0.5 + part as f64)).sum();
+        for (dim, a) in a.iter().enumerate() {
+            let at = |part: usize| part * (heads << dim_bits) + (head << dim_bits) + dim;
+            if empty < count {
+                rows[at(empty)] = 0.0;
+            }
+            let others: f64 = working()
+                .filter(|part| *part != last)
+                .map(|part| factor(part) * f64::from(rows[at(part)]))
+                .sum();
+            rows[at(last)] = (f64::from(*a) * sum - others) as f32;
+        }
+    }
+    let parts = Parts {
+        rows: machine.upload(&rows)?,
+        marks: machine.upload(&marks)?,
+        heads: heads as u32,
+        dim_bits: dim_bits as u32,
+    };
+    Ok(Input::Parts(parts, count as u32))
 }
 
 /// Compares the sums, which were one, with the very stream that a launch left.

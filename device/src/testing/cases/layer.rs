@@ -224,6 +224,10 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
     let plan = AttentionPlan::new(s.attention(), FORMAT, HEAD_DIM as u32, 12)
         .map_err(|e| e.to_string())?
         .with(3, 2);
+    let plan = match seed % 3 {
+        1 if machine.clusters() => plan.in_parts(3, 3),
+        _ => plan,
+    };
     let b = StepBuffers {
         stream: Residual {
             x: machine.upload(&x)?,
