@@ -58,6 +58,10 @@ pub struct Options {
     /// Also time other shapes of attention
     #[arg(long)]
     sweep: bool,
+    /// Time whole steps only, with attention in each of these shapes: `32` blocks a key head, `1x8` one cluster of eight, `3x8`
+    /// three of them
+    #[arg(long, value_delimiter = ',', value_parser = shape)]
+    shapes: Vec<[u32; 2]>,
     /// Kernels in PTX to use instead of the program's own, made for this GPU: for trials of single directives
     #[arg(long)]
     ptx: Option<PathBuf>,
@@ -76,6 +80,15 @@ pub struct Options {
 fn kv_format(name: &str) -> Result<KvFormat, String> {
     let found = KvFormat::ALL.into_iter().find(|format| format.name() == name);
     found.ok_or_else(|| "expected f16, bf16 or q8_0".to_owned())
+}
+
+/// Clusters, 0 for none, and blocks of each.
+fn shape(name: &str) -> Result<[u32; 2], String> {
+    let number = |digits: &str| digits.parse().map_err(|error| format!("{digits:?}: {error}"));
+    match name.split_once('x') {
+        Some((parts, splits)) => Ok([number(parts)?, number(splits)?]),
+        None => Ok([0, number(name)?]),
+    }
 }
 
 fn main() -> Result<()> {
@@ -97,10 +110,12 @@ fn main() -> Result<()> {
         options.layers,
         1e-9 * model.step_bytes() as f64
     );
-    let steps = measure::depths(&gpu, &mut model, &options)?;
-    report::depths(&steps);
-    let mut stages = Vec::new();
-    if !options.steps_only {
+    let (mut steps, mut stages) = (Vec::new(), Vec::new());
+    if options.shapes.is_empty() {
+        steps = measure::depths(&gpu, &mut model, &options)?;
+        report::depths(&steps);
+    }
+    if options.shapes.is_empty() && !options.steps_only {
         stages = measure::stages(&gpu, &mut model, &options)?;
         report::stages(&stages, options.layers);
     }
@@ -108,6 +123,7 @@ fn main() -> Result<()> {
     if options.sweep {
         tuned.extend(tune::attention(&gpu, &mut model, &options)?);
     }
+    tuned.extend(tune::shapes(&gpu, &mut model, &options)?);
     report::settings(&tuned);
     if let Some(path) = &options.out {
         let all = json!({

@@ -36,3 +36,25 @@ pub fn attention(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<
     }
     Ok(all)
 }
+
+/// Whole steps with each of the shapes of attention that were asked for.
+pub fn shapes(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Setting>> {
+    let mut all = Vec::new();
+    for &depth in &options.depth {
+        for &[parts, splits] in &options.shapes {
+            let how = Assembly {
+                splits: parts.max(1) * splits,
+                parts,
+                clusters: parts > 0,
+                ..assembly(options)
+            };
+            let name = if parts > 0 {
+                format!("{parts} clusters of {splits}")
+            } else {
+                format!("{splits} splits")
+            };
+            all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
+        }
+    }
+    Ok(all)
+}
