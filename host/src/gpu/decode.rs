@@ -204,7 +204,10 @@ impl DecodeParts<'_> {
         experts: &FusedExperts,
     ) -> std::result::Result<(), ShapeError> {
         let b = self.buffers;
-        let shape = self.layer_shape(attention, experts)?;
+        let mut shape = self.layer_shape(attention, experts)?;
+        let heads = attention_shape(self.spec, &attention.spec, b.page_bytes);
+        let head_dim = attention.spec.head_dim as u32;
+        shape.attention = self.target.attention_in_parts(heads, b.format, head_dim)?;
         let weights = self.layer_weights(index, attention, experts);
         let launches = layer(&shape, &weights, &b.cache(index), &b.step)?;
         for ((name, bytes), launch) in stages(attention, experts).into_iter().zip(launches) {

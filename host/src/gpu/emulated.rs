@@ -9,16 +9,35 @@ use super::backend::{Backend, DeviceError, Fill, HostVisible, Memory, Result};
 const MULTIPROCESSORS: u32 = 4;
 
 /// The emulated device.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Emulated {
     emulator: Emulator,
+    multiprocessors: u32,
+}
+
+impl Default for Emulated {
+    fn default() -> Self {
+        Self {
+            emulator: Emulator::default(),
+            multiprocessors: MULTIPROCESSORS,
+        }
+    }
 }
 
 impl Emulated {
+    /// A device that says it has so many multiprocessors.
+    pub fn of_size(multiprocessors: u32) -> Self {
+        Self {
+            multiprocessors,
+            ..Self::default()
+        }
+    }
+
     /// A device that runs the threads of a launch in the order that `seed` says.
     pub fn with_seed(seed: u64) -> Self {
         Self {
             emulator: Emulator::with_seed(seed),
+            ..Self::default()
         }
     }
 }
@@ -51,7 +70,7 @@ impl Backend for Emulated {
     }
 
     fn multiprocessors(&self) -> u32 {
-        MULTIPROCESSORS
+        self.multiprocessors
     }
 
     fn clusters(&self) -> bool {

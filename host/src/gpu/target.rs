@@ -71,6 +71,24 @@ impl Target {
         Ok(plan.with(splits, attention_warps))
     }
 
+    /// The same for a projection that takes attention's output in parts.
+    ///
+    /// # Errors
+    /// As [`attention`](Self::attention).
+    pub fn attention_in_parts(
+        &self,
+        shape: AttentionShape,
+        format: KvFormat,
+        head_dim: u32,
+    ) -> Result<AttentionPlan, ShapeError> {
+        let plan = self.attention(shape, format, head_dim)?;
+        let free = self.clusters && self.tuning.attention_splits == 0;
+        if self.depth != Depth::Any || !free || plan.splits <= AttentionPlan::SHALLOW_SPLITS {
+            return Ok(plan);
+        }
+        Ok(plan.spread(self.multiprocessors))
+    }
+
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.
     pub fn attention_workspace(&self, shape: AttentionShape, format: KvFormat, head_dim: u32) -> usize {
         let plan = self.attention(shape, format, head_dim);
@@ -97,5 +115,47 @@ impl Target {
     /// Blocks of `warps` warps that multiply tiles at most.
     pub fn tile_blocks(&self, warps: u32) -> u32 {
         self.multiprocessors * self.tuning.tile_warps / warps.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sparkinfer_device::decode::rope::Pairing;
+
+    /// Splits and parts of a deep step of `kv_heads` key heads of 128 dims on `multiprocessors`.
+    fn deep(multiprocessors: u32, clusters: bool, kv_heads: u32, window: u32) -> (u32, u32) {
+        let target = Target {
+            multiprocessors,
+            tuning: Tuning::default(),
+            depth: Depth::Any,
+            clusters,
+        };
+        let format = KvFormat::F16;
+        let shape = AttentionShape {
+            heads: 8 * kv_heads,
+            kv_heads,
+            rotated: 128,
+            pairing: Pairing::Halves as u32,
+            window,
+            page_bytes: format.page_bytes(kv_heads, 128),
+            least_chunks: 1,
+            eps: 1e-6,
+            scale: 1.0,
+            mscale: 1.0,
+            softcap: 0.0,
+        };
+        let plan = target.attention_in_parts(shape, format, 128).unwrap();
+        (plan.splits, plan.parts())
+    }
+
+    #[test]
+    fn outputs_are_in_parts_where_several_clusters_a_key_head_run_at_once() {
+        assert_eq!(deep(132, true, 4, 0), (24, 3));
+        assert_eq!(deep(132, true, 2, 0), (32, 4));
+        assert_eq!(deep(132, false, 4, 0), (32, 1));
+        assert_eq!(deep(132, true, 8, 0), (16, 1));
+        assert_eq!(deep(48, true, 4, 0), (12, 1));
+        assert_eq!(deep(132, true, 4, 128), (8, 1));
     }
 }

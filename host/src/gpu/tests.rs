@@ -376,6 +376,34 @@ fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
     }
 }
 
+/// Behind the reach of one cluster a GPU that holds several has as many a key head, and the logits are those of splits that
+/// meet in memory but for the rounding of sums.
+#[test]
+fn deep_steps_have_several_clusters_a_key_head() {
+    let (gguf, spec) = bundled();
+    let prompt: Vec<u32> = (0..8 * 16 + 1).map(|i| PROMPT[i * i % 14]).collect();
+    let [parts, whole] = [0, 16].map(|attention_splits| {
+        let tuning = Tuning {
+            attention_splits,
+            attention_least_chunks: 1,
+            ..Tuning::default()
+        };
+        let options = GpuOptions {
+            tuning,
+            ..GpuOptions::practical(192)
+        };
+        let mut gpu = GpuEngine::load_with(Emulated::of_size(48), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+        gpu.prefill(&prompt).unwrap();
+        let stage = gpu.plan().body.stages.iter().find(|stage| stage.name == "attention");
+        let config = *stage.unwrap().launch.config();
+        ((config.grid[0], config.cluster), gpu.decode(7).unwrap().to_vec())
+    });
+    assert_eq!((parts.0, whole.0), ((16, 8), (16, 1)));
+    let difference = largest_difference(&parts.1, &whole.1);
+    assert!(difference < 1e-3, "logits differ by {difference}");
+    assert!(difference > 0.0, "both did the same");
+}
+
 /// Two texts from one beginning, whose last page is shared, run in turns: each is as if it were alone.
 #[test]
 fn forked_sequences_go_on_as_if_alone() {

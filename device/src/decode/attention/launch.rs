@@ -167,6 +167,18 @@ impl AttentionPlan {
         self.clustered(true)
     }
 
+    /// The same on a GPU of `sms` multiprocessors that has clusters, for an output that is read in parts: in as many clusters of
+    /// [`SHALLOW_SPLITS`](Self::SHALLOW_SPLITS) as run at once, if those are two a key head at least. Groups of multiprocessors
+    /// are not multiples of a cluster, so some are left over.
+    #[must_use]
+    pub fn spread(self, sms: u32) -> Self {
+        let parts = sms / 8 * 7 / (self.shape.kv_heads * Self::SHALLOW_SPLITS);
+        if parts < 2 || self.wide() {
+            return self;
+        }
+        self.in_parts(parts, Self::SHALLOW_SPLITS)
+    }
+
     /// Parts of the output: several where the splits of a key head are as many clusters.
     #[must_use]
     pub fn parts(&self) -> u32 {
