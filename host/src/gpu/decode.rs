@@ -93,7 +93,7 @@ impl<T> ByDepth<T> {
 
 impl Plans {
     /// What `plan` makes for each depth of `target`: for any, and for the first positions where fewer splits of `attentions`,
-    /// which are all of the model's, do as well; none of those where one launch of attention serves all.
+    /// which are all of the model's, do as well or better; none of those where one launch of attention serves all.
     ///
     /// # Errors
     /// A shape that a kernel does not take.
@@ -108,9 +108,13 @@ impl Plans {
         if of(&target)?.iter().any(|plan| plan.splits == 1) {
             return Ok(Self { full, first });
         }
-        for depth in [Depth::OneSplit, Depth::FewSplits] {
+        for depth in [Depth::OneSplit, Depth::FewSplits, Depth::SeveralClusters] {
             let target = Target { depth, ..target };
-            let reach = of(&target)?.into_iter().map(|plan| {
+            let attentions = of(&target)?;
+            if depth == Depth::SeveralClusters && attentions.iter().all(|plan| plan.parts() == 1) {
+                continue;
+            }
+            let reach = attentions.into_iter().map(|plan| {
                 let reach = match depth {
                     Depth::OneSplit => plan.reach(),
                     _ => plan.best_to(),
@@ -204,10 +208,7 @@ impl DecodeParts<'_> {
         experts: &FusedExperts,
     ) -> std::result::Result<(), ShapeError> {
         let b = self.buffers;
-        let mut shape = self.layer_shape(attention, experts)?;
-        let heads = attention_shape(self.spec, &attention.spec, b.page_bytes);
-        let head_dim = attention.spec.head_dim as u32;
-        shape.attention = self.target.attention_in_parts(heads, b.format, head_dim)?;
+        let shape = self.layer_shape(attention, experts)?;
         let weights = self.layer_weights(index, attention, experts);
         let launches = layer(&shape, &weights, &b.cache(index), &b.step)?;
         for ((name, bytes), launch) in stages(attention, experts).into_iter().zip(launches) {
@@ -229,7 +230,7 @@ impl DecodeParts<'_> {
         let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
         let head_dim = attention.spec.head_dim as u32;
         Ok(LayerShape {
-            shallow: self.target.depth != Depth::Any,
+            shallow: matches!(self.target.depth, Depth::OneSplit | Depth::FewSplits),
             attention: self.target.attention(attend, b.format, head_dim)?,
             experts: self.expert_shape(experts),
         })

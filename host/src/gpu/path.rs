@@ -116,6 +116,7 @@ impl Layout {
             tuning: options.tuning,
             depth: Depth::Any,
             clusters: false,
+            parts: false,
         };
         target.tuning.check().map_err(DeviceError)?;
         let exact = options.arithmetic == Arithmetic::Reference;
@@ -231,7 +232,11 @@ impl Layout {
     /// As [`Layout::plans`]; a choice that is out of its range.
     pub fn plans_as(&self, tuning: Tuning, spec: &ModelSpec, weights: u64, buffers: &Buffers) -> Result<Plans> {
         tuning.check().map_err(DeviceError)?;
-        let target = Target { tuning, ..self.target };
+        let target = Target {
+            tuning,
+            parts: matches!(self.model, Described::Fused(_)),
+            ..self.target
+        };
         let plan = |target| self.plan(target, spec, weights, buffers);
         if let Described::General(_) = self.model {
             return Ok(Plans {

@@ -16,6 +16,8 @@ pub enum Depth {
     OneSplit,
     /// Those that [`AttentionPlan::SHALLOW_SPLITS`] splits take: as many blocks are launched, as a cluster where there are such.
     FewSplits,
+    /// Those for which several clusters of them are best, where what reads attention's output merges their parts.
+    SeveralClusters,
     /// Any.
     Any,
 }
@@ -31,6 +33,8 @@ pub struct Target {
     pub depth: Depth,
     /// Kernels may be launched in clusters.
     pub clusters: bool,
+    /// What reads attention's output takes it in parts.
+    pub parts: bool,
 }
 
 impl Target {
@@ -68,25 +72,11 @@ impl Target {
         if self.depth == Depth::FewSplits || few.reach() == u32::MAX {
             return Ok(few.clustered(self.clusters));
         }
-        Ok(plan.with(splits, attention_warps))
-    }
-
-    /// The same for a projection that takes attention's output in parts.
-    ///
-    /// # Errors
-    /// As [`attention`](Self::attention).
-    pub fn attention_in_parts(
-        &self,
-        shape: AttentionShape,
-        format: KvFormat,
-        head_dim: u32,
-    ) -> Result<AttentionPlan, ShapeError> {
-        let plan = self.attention(shape, format, head_dim)?;
-        let free = self.clusters && self.tuning.attention_splits == 0;
-        if self.depth != Depth::Any || !free || plan.splits <= AttentionPlan::SHALLOW_SPLITS {
-            return Ok(plan);
+        let plan = plan.with(splits, attention_warps);
+        if self.depth == Depth::SeveralClusters && self.parts && self.clusters && attention_splits == 0 {
+            return Ok(plan.spread(self.multiprocessors));
         }
-        Ok(plan.spread(self.multiprocessors))
+        Ok(plan)
     }
 
     /// Floats of workspace of a part's attention, whatever the choices; 0 where the fast kernels do not take it.
@@ -128,8 +118,9 @@ mod tests {
         let target = Target {
             multiprocessors,
             tuning: Tuning::default(),
-            depth: Depth::Any,
+            depth: Depth::SeveralClusters,
             clusters,
+            parts: true,
         };
         let format = KvFormat::F16;
         let shape = AttentionShape {
@@ -145,7 +136,7 @@ mod tests {
             mscale: 1.0,
             softcap: 0.0,
         };
-        let plan = target.attention_in_parts(shape, format, 128).unwrap();
+        let plan = target.attention(shape, format, 128).unwrap();
         (plan.splits, plan.parts())
     }
 

@@ -340,10 +340,11 @@ fn splits(gpu: &GpuEngine<Emulated>) -> u32 {
 /// same bits come out as with no more blocks at all, and behind their reach the same as with many more.
 #[test]
 fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
-    const REACH: usize = 8 * 16;
+    // Twice as deep as each split has one chunk.
+    const REACH: usize = 2 * 8 * 16;
     let (gguf, spec) = bundled();
     let prompt: Vec<u32> = (0..REACH - 2).map(|i| PROMPT[i * i % 14]).collect();
-    let [few, some, many] = [8, 16, 40].map(|attention_splits| {
+    let [few, some, many] = [8, 32, 40].map(|attention_splits| {
         let tuning = Tuning {
             attention_splits,
             attention_least_chunks: 1,
@@ -352,7 +353,7 @@ fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
         };
         let options = GpuOptions {
             tuning,
-            ..GpuOptions::practical(192)
+            ..GpuOptions::practical(320)
         };
         let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
         let (tokens, _) = sampled(&mut gpu, &prompt, &SampleOptions::default(), 6);
@@ -381,7 +382,7 @@ fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
 #[test]
 fn deep_steps_have_several_clusters_a_key_head() {
     let (gguf, spec) = bundled();
-    let prompt: Vec<u32> = (0..8 * 16 + 1).map(|i| PROMPT[i * i % 14]).collect();
+    let prompt: Vec<u32> = (0..2 * 8 * 16 + 1).map(|i| PROMPT[i * i % 14]).collect();
     let [parts, whole] = [0, 16].map(|attention_splits| {
         let tuning = Tuning {
             attention_splits,
@@ -390,7 +391,7 @@ fn deep_steps_have_several_clusters_a_key_head() {
         };
         let options = GpuOptions {
             tuning,
-            ..GpuOptions::practical(192)
+            ..GpuOptions::practical(320)
         };
         let mut gpu = GpuEngine::load_with(Emulated::of_size(48), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
         gpu.prefill(&prompt).unwrap();

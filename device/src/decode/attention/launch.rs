@@ -53,8 +53,15 @@ pub struct AttentionPlan {
     parts: u32,
 }
 
-/// How much deeper than it reaches a cluster of heads of 64 dims is best.
-const NARROW_REACH: u32 = 5;
+/// How much deeper than it reaches a cluster of heads of so many dims is best, and several clusters a key head.
+const fn times_reach(head_dim: u32, parts: u32) -> u32 {
+    match (head_dim, parts) {
+        (0..=64, _) => 5,
+        (65..=128, 1) => 2,
+        (65..=128, _) => 4,
+        _ => 1,
+    }
+}
 
 impl AttentionPlan {
     /// Splits of a key head at most.
@@ -138,14 +145,13 @@ impl AttentionPlan {
         }
     }
 
-    /// The deepest position for which no plan with more splits is better: a cluster of narrow heads goes on where each of its
-    /// splits takes more, since more splits would meet in memory, which costs more than a few chunks of such heads.
+    /// The deepest position for which no plan with more splits is better: clusters go on where each of their splits takes
+    /// more, since more splits would meet in memory or where their output is read, which costs more than a few chunks.
     #[must_use]
     pub fn best_to(&self) -> u32 {
-        let times = if self.cluster() > 1 && self.head_dim <= 64 {
-            NARROW_REACH
-        } else {
-            1
+        let times = match self.cluster() {
+            1 => 1,
+            _ => times_reach(self.head_dim, self.parts),
         };
         self.reach().saturating_mul(times)
     }

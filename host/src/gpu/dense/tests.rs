@@ -224,7 +224,7 @@ fn windows_need_few_splits_at_any_depth() {
     let gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
     let mut want = vec![(8, 8); 5];
     want.push((16, 1));
-    let (near, deep) = (gpu.plans().at(256).0, gpu.plans().at(257).0);
+    let (near, deep) = (gpu.plans().at(512).0, gpu.plans().at(513).0);
     assert_eq!((attentions(near), attentions(deep)), (vec![(8, 8); 6], want));
     assert_eq!(attentions(gpu.plans().at(32).0), [(1, 1); 6]);
 }
