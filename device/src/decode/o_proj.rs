@@ -37,6 +37,7 @@ macro_rules! kernels {
             router: Router,
             columns: u32,
         ) {
+            // SAFETY: a has all columns.
             let load = |at: Place, block| unsafe { at.columns(a, block) };
             // SAFETY: passed on.
             unsafe { project(load, stream, gain, matrix, router, columns) }
