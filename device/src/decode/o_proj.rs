@@ -45,7 +45,7 @@ macro_rules! kernels {
     )*};
 }
 
-macro_rules! kernels_of_parts {
+macro_rules! merging_kernels {
     ($($(#[$doc:meta])* $name:ident = $parts:literal, $registers:literal;)*) => {$(
         $(#[$doc])*
         ///
@@ -78,7 +78,7 @@ kernels! {
     decode_project_shallow = 64;
 }
 
-kernels_of_parts! {
+merging_kernels! {
     /// A projection onto the residual stream of what two clusters a key head left.
     decode_project_2 = 2, 80;
     /// Of what three left.

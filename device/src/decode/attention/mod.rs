@@ -19,7 +19,8 @@
 //! each load. The last active split also takes the new token, whose key and value it has in shared memory: nothing
 //! reads back what was just written. Warps meet in shared memory, splits in a workspace, where the last warp to arrive with a query
 //! head adds them up ([`combine`]): the result does not depend on who was last. Splits that are one cluster meet in shared
-//! memory instead ([`near`]).
+//! memory instead ([`near`]); where they are several clusters, each leaves a part of the output, and what reads it merges
+//! them ([`Parts`]).
 //!
 //! **What is loaded before the wait**: position, page table, frequencies, norm weights, and each warp's first two batches
 //! (up to 128 dims, that is all of its first chunk). Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
