@@ -83,24 +83,28 @@ unsafe fn weighted_rows<T: Tile>(
     };
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
+        let row = (16 * group + (at.lane & 15)) as usize;
+        // What only one warp needs, and only in the end, waits in shared memory, not in registers of all. The stream was
+        // complete before the launch that this one waits for let it start; behind the weights it would come last.
+        let aside: Shared<f32> = shared::dynamic(aside_at(at.warps, shape.used, bytes), 64);
         if at.warp == 0 {
+            copy::async_4(aside.address_of(at.lane), gain.add(row).cast());
+            copy::async_4(aside.address_of(32 + at.lane), stream.x.as_ptr().add(row).cast());
+            copy::commit();
             let chosen = words.find(shape.used, at.lane);
             if at.lane < shape.used {
                 choices.store(at.lane, U32x2([chosen.expert, chosen.weight.to_bits()]));
-                stages.of(at.lane).prepare();
             }
+        }
+        // By another warp, while that one asks for the choices.
+        if at.warp == at.warps - 1 && at.lane < shape.used {
+            stages.of(at.lane).prepare();
         }
         thread::sync_threads();
         stages.copy(shape.used, |rank| {
             let row_group = choices.load(rank).0[0] * down.groups + group;
             down.tiles.as_ptr().add(row_group as usize * bytes as usize)
         });
-        let row = (16 * group + (at.lane & 15)) as usize;
-        // What only one warp needs, and only in the end, waits in shared memory, not in registers of all.
-        let aside: Shared<f32> = shared::dynamic(aside_at(at.warps, shape.used, bytes), 64);
-        if at.warp == 0 {
-            copy::async_4(aside.address_of(at.lane), gain.add(row).cast());
-        }
         let share = Share {
             first: at.warp * share,
             count: share,
@@ -109,10 +113,6 @@ unsafe fn weighted_rows<T: Tile>(
         pdl::launch_dependents();
         pdl::wait();
         let columns = at.columns(h, share.first);
-        if at.warp == 0 {
-            copy::async_4(aside.address_of(32 + at.lane), stream.x.as_ptr().add(row).cast());
-            copy::commit();
-        }
         meeting.put(
             share.products::<T>(at, place, h, columns, choices, stages),
             at.warp,

@@ -89,10 +89,42 @@ pub struct StepBuffers {
 pub struct LayerShape {
     /// How attention is launched.
     pub attention: AttentionPlan,
+    /// Where the launches of many blocks that are not attention's are to lie evenly. That gives these the same time
+    /// everywhere, but leaves less room: it pays where attention is a few blocks.
+    pub even: Option<Multiprocessors>,
     /// Attention is launched in so few blocks that most multiprocessors are the next launch's.
     pub shallow: bool,
     /// The experts; `columns` is the length of the residual stream and `eps` that of its norms.
     pub experts: ExpertShape,
+}
+
+/// The multiprocessors of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Multiprocessors {
+    /// How many there are.
+    pub count: u32,
+    /// Bytes of shared memory of each; 0: not known.
+    pub shared_bytes: u32,
+}
+
+impl Multiprocessors {
+    /// Bytes of shared memory that the driver keeps for itself in each block.
+    const RESERVED: u32 = 1024;
+
+    /// `launch` with so much shared memory that a multiprocessor holds its even share of the blocks and no more. Those of the
+    /// launch before leave one by one, and the first ones that they leave would otherwise take as many of the next ones as
+    /// fit: on an H200 62 multiprocessors four of the 320 blocks of q, k and v, and 68 one.
+    #[must_use]
+    pub fn evenly(self, launch: PreparedLaunch) -> PreparedLaunch {
+        let config = *launch.config();
+        let share = config.grid.iter().product::<u32>().div_ceil(self.count.max(1));
+        let one_more = (self.shared_bytes / (share + 1)).saturating_sub(Self::RESERVED);
+        let bytes = config.shared_bytes.max((one_more + 1).next_multiple_of(128));
+        if share * (bytes + Self::RESERVED) > self.shared_bytes {
+            return launch;
+        }
+        launch.with_config(config.shared(bytes))
+    }
 }
 
 impl Matrix {
@@ -133,11 +165,15 @@ pub fn layer(
         routing,
     };
     let out = shape.attention.out_floats();
+    let evenly = |launch| match shape.even {
+        Some(multiprocessors) => multiprocessors.evenly(launch),
+        None => launch,
+    };
     Ok([
-        norm_qkv(b.stream, w.qkv_bias, b.qkv, routing, qkv)?,
+        evenly(norm_qkv(b.stream, w.qkv_bias, b.qkv, routing, qkv)?),
         attention(&shape.attention, attention_buffers(w, cache, b)),
         o_proj_residual(attended(shape, b), b.stream, w.expert_norm, w.output, router, out)?,
-        topk_gateup(b.stream, b.h, routing, gateup, shape.experts)?,
+        evenly(topk_gateup(b.stream, b.h, routing, gateup, shape.experts)?),
         down_residual(b.h, routing.choices, b.stream, w.next_norm, w.down, shape.experts)?,
     ])
 }
@@ -235,6 +271,7 @@ mod tests {
             softcap: 0.0,
         };
         let shape = LayerShape {
+            even: None,
             shallow: false,
             attention: AttentionPlan::new(attention, format, 128, 170).unwrap(),
             experts: ExpertShape {
@@ -294,6 +331,29 @@ mod tests {
         };
         all.extend(ending(&end, &b).unwrap());
         all
+    }
+
+    #[test]
+    fn blocks_that_lie_evenly_leave_no_room_for_one_more() {
+        let matrix = |rows| Matrix::new(DevicePtr::null(), rows, TileKind::Q4K);
+        let shape = QkvShape {
+            matrices: [matrix(4096), matrix(512), matrix(512)],
+            columns: 2048,
+            eps: 1e-6,
+        };
+        let qkv = || norm_qkv(Residual::zeroed(), DevicePtr::null(), DevicePtr::null(), Routing::NONE, shape).unwrap();
+        let needed = qkv().config().shared_bytes;
+        for (count, shared_bytes, share) in [(132, 228 << 10, 3), (170, 100 << 10, 2), (48, 228 << 10, 7)] {
+            let multiprocessors = Multiprocessors { count, shared_bytes };
+            let bytes = multiprocessors.evenly(qkv()).config().shared_bytes + Multiprocessors::RESERVED;
+            assert!(bytes >= needed + Multiprocessors::RESERVED && share * bytes <= shared_bytes);
+            assert!((share + 1) * bytes > shared_bytes, "{count}: {bytes}");
+        }
+        // Where even the share is too much, and where nothing is known of the shared memory, all is as it was.
+        for (count, shared_bytes) in [(20, 100 << 10), (132, 0)] {
+            let launch = Multiprocessors { count, shared_bytes }.evenly(qkv());
+            assert_eq!(launch.config().shared_bytes, needed);
+        }
     }
 
     #[test]

@@ -112,6 +112,7 @@ mod tests {
             capability: (9, 0),
             memory_bytes: 0,
             multiprocessors: 0,
+            multiprocessor_shared_bytes: 0,
             l2_bytes: 0,
             shared_bytes: 0,
             memory_clock_khz: 0,

@@ -21,6 +21,8 @@ pub struct DeviceInfo {
     pub memory_bytes: usize,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Bytes of shared memory of a multiprocessor.
+    pub multiprocessor_shared_bytes: u32,
     /// Bytes of L2 cache.
     pub l2_bytes: u32,
     /// Bytes of shared memory that one block can have.
@@ -59,6 +61,7 @@ impl DeviceInfo {
             ),
             memory_bytes: read_memory(device)?,
             multiprocessors: number(attribute::MULTIPROCESSORS)?,
+            multiprocessor_shared_bytes: number(attribute::SHARED_BYTES_OF_MULTIPROCESSOR)?,
             l2_bytes: number(attribute::L2_BYTES)?,
             shared_bytes: number(attribute::SHARED_BYTES_OPT_IN)?,
             memory_clock_khz: number(attribute::MEMORY_CLOCK_RATE)?,
@@ -157,6 +160,7 @@ mod tests {
             capability,
             memory_bytes: 1 << 30,
             multiprocessors: 1,
+            multiprocessor_shared_bytes: 100 << 10,
             l2_bytes: 1 << 20,
             shared_bytes: 99 << 10,
             memory_clock_khz: 3_201_000,

@@ -203,6 +203,7 @@ mod tests {
             capability: (9, 0),
             memory_bytes: 1,
             multiprocessors: 1,
+            multiprocessor_shared_bytes: 1,
             l2_bytes: 1,
             shared_bytes: 1,
             memory_clock_khz: 0,

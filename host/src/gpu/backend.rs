@@ -51,6 +51,9 @@ pub trait Backend {
     /// Multiprocessors: how many blocks make a full wave.
     fn multiprocessors(&self) -> u32;
 
+    /// Bytes of shared memory of a multiprocessor; 0: not known.
+    fn shared_bytes(&self) -> u32;
+
     /// Whether its kernels may be launched in thread block clusters.
     fn clusters(&self) -> bool;
 

@@ -75,6 +75,10 @@ impl Backend for CudaDevice {
         self.gpu.context().device().multiprocessors
     }
 
+    fn shared_bytes(&self) -> u32 {
+        self.gpu.context().device().multiprocessor_shared_bytes
+    }
+
     fn clusters(&self) -> bool {
         self.gpu.module().embedded().has_clusters()
     }

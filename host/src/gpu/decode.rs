@@ -230,6 +230,7 @@ impl DecodeParts<'_> {
         let attend = attention_shape(self.spec, &attention.spec, b.page_bytes);
         let head_dim = attention.spec.head_dim as u32;
         Ok(LayerShape {
+            even: self.target.even(),
             shallow: matches!(self.target.depth, Depth::OneSplit | Depth::FewSplits),
             attention: self.target.attention(attend, b.format, head_dim)?,
             experts: self.expert_shape(experts),

@@ -73,6 +73,10 @@ impl Backend for Emulated {
         self.multiprocessors
     }
 
+    fn shared_bytes(&self) -> u32 {
+        0
+    }
+
     fn clusters(&self) -> bool {
         true
     }

@@ -115,6 +115,7 @@ impl Layout {
             multiprocessors,
             tuning: options.tuning,
             depth: Depth::Any,
+            shared_bytes: 0,
             clusters: false,
             parts: false,
         };
@@ -343,8 +344,10 @@ impl Layout {
         self.target.tuning = tuning;
     }
 
-    /// Whether plans that are made from now on may have clusters.
-    pub fn set_clusters(&mut self, clusters: bool) {
+    /// What plans that are made from now on are told of the device: whether they may have clusters, and how many bytes of
+    /// shared memory a multiprocessor has.
+    pub fn set_device(&mut self, clusters: bool, shared_bytes: u32) {
+        self.target.shared_bytes = shared_bytes;
         self.target.clusters = clusters;
     }
 

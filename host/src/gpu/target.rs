@@ -2,6 +2,7 @@
 
 use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::kv::KvFormat;
+use sparkinfer_device::decode::plan::Multiprocessors;
 use sparkinfer_device::shape::ShapeError;
 
 use crate::tuning::Tuning;
@@ -31,6 +32,8 @@ pub struct Target {
     pub tuning: Tuning,
     /// How deep the positions are that plans are for.
     pub depth: Depth,
+    /// Bytes of shared memory of a multiprocessor; 0: not known.
+    pub shared_bytes: u32,
     /// Kernels may be launched in clusters.
     pub clusters: bool,
     /// What reads attention's output takes it in parts.
@@ -87,6 +90,14 @@ impl Target {
         })
     }
 
+    /// Where launches are to lie evenly: beside attention in one split.
+    pub fn even(&self) -> Option<Multiprocessors> {
+        (self.depth == Depth::OneSplit).then_some(Multiprocessors {
+            count: self.multiprocessors,
+            shared_bytes: self.shared_bytes,
+        })
+    }
+
     /// Blocks that make logits.
     pub fn head_blocks(&self) -> u32 {
         self.tuning.head_blocks.clamp(1, MOST_HEAD_BLOCKS) * self.multiprocessors
@@ -119,6 +130,7 @@ mod tests {
             multiprocessors,
             tuning: Tuning::default(),
             depth: Depth::SeveralClusters,
+            shared_bytes: 0,
             clusters,
             parts: true,
         };

@@ -91,6 +91,8 @@ pub mod device_attribute {
     pub const CAPABILITY_MAJOR: c_int = 75;
     /// Compute capability, minor part.
     pub const CAPABILITY_MINOR: c_int = 76;
+    /// Bytes of shared memory of a multiprocessor.
+    pub const SHARED_BYTES_OF_MULTIPROCESSOR: c_int = 81;
     /// Bytes of shared memory that a block may have at most when it asks.
     pub const SHARED_BYTES_OPT_IN: c_int = 97;
 }

@@ -8,7 +8,7 @@ use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::{Best, HeadShape};
 use sparkinfer_device::decode::kv::{self, KvFormat};
-use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, StepBuffers};
+use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, Multiprocessors, StepBuffers};
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
 use sparkinfer_device::decode::{
     StepState, choices::MAX_USED, residual::Residual, rope::Pairing, router::Routing, rows::Matrix,
@@ -173,7 +173,7 @@ pub struct Model {
     pub table: Buffer<u32>,
     state: Buffer<StepState>,
     ring: Buffer<u64>,
-    sms: u32,
+    multiprocessors: Multiprocessors,
     pub format: KvFormat,
 }
 
@@ -181,7 +181,11 @@ impl Model {
     /// A model of `layers` layers with a cache of `format` for `context` tokens.
     pub fn new(gpu: &Gpu, layers: usize, context: u32, format: KvFormat) -> Result<Self> {
         let (stream, pages) = (gpu.stream(), kv::pages_of(context));
-        let sms = gpu.context().device().multiprocessors;
+        let device = gpu.context().device();
+        let multiprocessors = Multiprocessors {
+            count: device.multiprocessors,
+            shared_bytes: device.multiprocessor_shared_bytes,
+        };
         let pool = pages as usize * format.page_bytes(KV_HEADS, HEAD_DIM) as usize;
         let mut built = Vec::new();
         for index in 0..layers {
@@ -215,12 +219,12 @@ impl Model {
             router_sums: Buffer::zeroed(stream, Routing::words(EXPERTS as usize))?,
             counters: Buffer::zeroed(stream, HEADS as usize)?,
             choices: Buffer::zeroed(stream, MAX_USED as usize)?,
-            best: Buffer::zeroed(stream, 32 * sms as usize)?,
+            best: Buffer::zeroed(stream, 32 * multiprocessors.count as usize)?,
             frequencies: Buffer::from_slice(stream, &rope::table(&radians(HEAD_DIM as usize, 1e6)))?,
             table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,
             state: Buffer::zeroed(stream, 1)?,
             ring: Buffer::zeroed(stream, RING as usize)?,
-            sms,
+            multiprocessors,
             format,
         })
     }
@@ -271,7 +275,7 @@ impl Model {
             mscale: 1.0,
             softcap: 0.0,
         };
-        let plan = AttentionPlan::new(shape, self.format, HEAD_DIM, self.sms)?;
+        let plan = AttentionPlan::new(shape, self.format, HEAD_DIM, self.multiprocessors.count)?;
         let splits = if how.splits == 0 { plan.splits } else { how.splits };
         let experts = ExpertShape {
             experts: EXPERTS,
@@ -287,6 +291,7 @@ impl Model {
             } else {
                 plan.with(splits, how.warps).clustered(how.clusters)
             },
+            even: (splits == 1).then_some(self.multiprocessors),
             shallow: splits <= AttentionPlan::SHALLOW_SPLITS,
             experts,
         })
@@ -338,7 +343,7 @@ impl Model {
             },
             logits: self.floats[5].ptr(),
             best: self.best.ptr(),
-            blocks: how.head_blocks.min(32) * self.sms,
+            blocks: how.head_blocks.min(32) * self.multiprocessors.count,
             ring: self.ring.ptr(),
             ring_length: RING,
         };

@@ -250,6 +250,7 @@ fn step(machine: &mut dyn Machine, s: &Sizes, layers: usize, seed: u64) -> Resul
         }])?,
     };
     let shape = LayerShape {
+        even: None,
         shallow: seed.is_multiple_of(2),
         attention: plan,
         experts: s.experts(),
