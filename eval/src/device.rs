@@ -73,6 +73,10 @@ impl Backend for Faulty {
         self.device.multiprocessors()
     }
 
+    fn multiprocessor_shared_bytes(&self) -> u32 {
+        self.device.multiprocessor_shared_bytes()
+    }
+
     fn clusters(&self) -> bool {
         self.device.clusters()
     }

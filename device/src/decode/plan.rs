@@ -341,7 +341,16 @@ mod tests {
             columns: 2048,
             eps: 1e-6,
         };
-        let qkv = || norm_qkv(Residual::zeroed(), DevicePtr::null(), DevicePtr::null(), Routing::NONE, shape).unwrap();
+        let qkv = || {
+            norm_qkv(
+                Residual::zeroed(),
+                DevicePtr::null(),
+                DevicePtr::null(),
+                Routing::NONE,
+                shape,
+            )
+            .unwrap()
+        };
         let needed = qkv().config().shared_bytes;
         for (count, shared_bytes, share) in [(132, 228 << 10, 3), (170, 100 << 10, 2), (48, 228 << 10, 7)] {
             let multiprocessors = Multiprocessors { count, shared_bytes };

@@ -52,7 +52,7 @@ pub trait Backend {
     fn multiprocessors(&self) -> u32;
 
     /// Bytes of shared memory of a multiprocessor; 0: not known.
-    fn shared_bytes(&self) -> u32;
+    fn multiprocessor_shared_bytes(&self) -> u32;
 
     /// Whether its kernels may be launched in thread block clusters.
     fn clusters(&self) -> bool;

@@ -75,7 +75,7 @@ impl Backend for CudaDevice {
         self.gpu.context().device().multiprocessors
     }
 
-    fn shared_bytes(&self) -> u32 {
+    fn multiprocessor_shared_bytes(&self) -> u32 {
         self.gpu.context().device().multiprocessor_shared_bytes
     }
 

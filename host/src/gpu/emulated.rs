@@ -5,6 +5,9 @@ use cuda_std::launch::{Launcher, PreparedLaunch};
 
 use super::backend::{Backend, DeviceError, Fill, HostVisible, Memory, Result};
 
+/// Bytes of shared memory of each of its multiprocessors: as many as large GPUs have.
+const SHARED_BYTES: u32 = 228 << 10;
+
 /// Multiprocessors of the emulated device: few, since every block costs host time.
 const MULTIPROCESSORS: u32 = 4;
 
@@ -73,8 +76,8 @@ impl Backend for Emulated {
         self.multiprocessors
     }
 
-    fn shared_bytes(&self) -> u32 {
-        0
+    fn multiprocessor_shared_bytes(&self) -> u32 {
+        SHARED_BYTES
     }
 
     fn clusters(&self) -> bool {

@@ -92,7 +92,7 @@ impl<B: Backend> GpuEngine<B> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, DeviceError> {
         let mut layout = Layout::new(spec, options, backend.multiprocessors())?;
-        layout.set_device(backend.clusters(), backend.shared_bytes());
+        layout.set_device(backend.clusters(), backend.multiprocessor_shared_bytes());
         let context = options.context;
         let needs = layout.needs();
         room::check(&backend, &needs, context, spec)?;

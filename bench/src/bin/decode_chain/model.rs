@@ -8,7 +8,9 @@ use sparkinfer_device::decode::attention::{AttentionPlan, AttentionShape};
 use sparkinfer_device::decode::gateup::ExpertShape;
 use sparkinfer_device::decode::head::{Best, HeadShape};
 use sparkinfer_device::decode::kv::{self, KvFormat};
-use sparkinfer_device::decode::plan::{self, Ending, LayerCache, LayerShape, LayerWeights, Multiprocessors, StepBuffers};
+use sparkinfer_device::decode::plan::{
+    self, Ending, LayerCache, LayerShape, LayerWeights, Multiprocessors, StepBuffers,
+};
 use sparkinfer_device::decode::rows::TileKind::{self, Q4K, Q6K};
 use sparkinfer_device::decode::{
     StepState, choices::MAX_USED, residual::Residual, rope::Pairing, router::Routing, rows::Matrix,
