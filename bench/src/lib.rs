@@ -1,3 +1,1 @@
 //! Benchmarks: what their programs share.
-
-pub mod kernels;

@@ -5,13 +5,13 @@
 
 use anyhow::{Result, bail, ensure};
 use clap::Parser;
+use sparkinfer::cuda::Gpu;
 use sparkinfer::engine::Engine as _;
 use sparkinfer::gpu::cuda::CudaDevice;
 use sparkinfer::gpu::{GpuEngine, GpuOptions};
 use sparkinfer::model::ModelSpec;
 use sparkinfer::sample::{SampleOptions, Sampler};
 use sparkinfer::tuning::Tuning;
-use sparkinfer_bench::kernels;
 use sparkinfer_gguf::Gguf;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -100,7 +100,7 @@ fn subjects(options: &Options, gguf: &Gguf, spec: &ModelSpec) -> Result<Vec<Subj
     let own = (!options.only_ptx).then_some(None);
     let files = own.into_iter().chain(options.ptx.iter().map(Some));
     let subject = |path: Option<&PathBuf>| {
-        let device = CudaDevice::new(kernels::open(path.map(PathBuf::as_path))?)?;
+        let device = CudaDevice::new(Gpu::open_with(None, path.map(PathBuf::as_path))?)?;
         let engine = GpuEngine::load_with(device, gguf, spec, &options_of_engine, &mut |_, _| {})?;
         let name = path.map_or("own".into(), |path| path.display().to_string());
         Ok(Subject { name, engine })

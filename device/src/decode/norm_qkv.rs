@@ -78,7 +78,9 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
             (squares.inverse_rms(shape.columns, shape.eps), bias)
         };
         let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
-        let (scale, bias) = with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, |block| at.columns(x, block), meeting, early));
+        let load = |block| at.columns(x, block);
+        let (scale, bias) =
+            with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, early));
         thread::sync_threads();
         if at.warp == 0 {
             let sum = meeting.total(at.lane, at.warps);

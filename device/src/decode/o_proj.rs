@@ -1,7 +1,7 @@
 //! The output projection of attention, added to the residual stream: `x += W a`.
 //!
-//! `a` is the attention output, f32, `columns` long, whole or in [`Parts`] that each warp merges as it reads them; `W` lies in tiles; `gain` are the gains of the norm that comes next
-//! ([`Residual`]).
+//! `a` is the attention output, f32, `columns` long, whole or in [`Parts`] that each warp merges as it reads them; `W` lies in
+//! tiles; `gain` are the gains of the norm that comes next ([`Residual`]).
 //!
 //! The blocks also add up the logits of the [`Router`] behind it, if there is one.
 //!
@@ -120,7 +120,8 @@ unsafe fn project(
             }
         };
         let tiles = matrix.tiles.as_ptr();
-        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, |block| load(at, block), meeting, early));
+        let load = |block| load(at, block);
+        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, load, meeting, early));
         router.arrived();
         thread::sync_threads();
         if finishes {

@@ -121,14 +121,15 @@ pub(super) fn activation<T: Tile>(x: &Columns, lane: u32) -> Activation {
     }
 }
 
-/// Row group `group` of a matrix times the vector whose columns of each block `x` loads, after the wait; leaves the warps' parts in `meeting`. Returns what `early`
-/// loads: called behind the wait, so that it is there when the warps have met.
+/// Row group `group` of a matrix times the vector whose columns of each block `x` loads, after the wait; leaves the warps'
+/// parts in `meeting`. Returns what `early` loads: called behind the wait, so that it is there when the warps have met.
 ///
 /// With `EARLY`, a warp whose weights are there before the wait takes its first tile to registers then, off the way from x
 /// to the result; that pays where blocks have long to wait and registers to spare.
 ///
 /// # Safety
-/// The matrix has the row group; `x` may load each of its blocks of columns behind the wait. All threads of the block call this together.
+/// The matrix has the row group; `x` may load each of its blocks of columns behind the wait. All threads of the block call
+/// this together.
 #[inline(always)]
 pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
     at: Place,

@@ -2,6 +2,7 @@
 
 use cuda_std::launch::LaunchError;
 use sparkinfer_device::shape::ShapeError;
+use std::path::PathBuf;
 use thiserror::Error;
 
 /// The result of everything here.
@@ -38,6 +39,14 @@ pub enum Error {
     DamagedModule {
         /// The module's architecture.
         arch: &'static str,
+    },
+    /// A file of kernels cannot be read.
+    #[error("{} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        error: std::io::Error,
     },
     /// The driver's compiler refused the PTX.
     #[error("the driver cannot compile the kernels for {arch}: {log}")]

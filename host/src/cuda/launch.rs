@@ -3,6 +3,7 @@
 use super::{Context, Error, MODULES, Module, Result, Stream, best_for, driver_version, select};
 use cuda_link::api::{self, Function, LaunchAttribute};
 use cuda_std::launch::{LaunchConfig, Launcher, PreparedLaunch};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Blocks of a cluster that every GPU with clusters allows.
@@ -29,14 +30,21 @@ impl Gpu {
         })
     }
 
-    /// The same with kernels in PTX, made for this GPU, in place of the program's own: for trials.
+    /// The same with the kernels of a file, if there is one, in place of the program's own: PTX made for this GPU, for trials.
     ///
     /// # Errors
-    /// As [`open`](Self::open), or PTX that the driver does not take.
-    pub fn open_with(ordinal: Option<u32>, ptx: &str) -> Result<Self> {
+    /// As [`open`](Self::open), a file that cannot be read, or PTX that the driver does not take.
+    pub fn open_with(ordinal: Option<u32>, ptx: Option<&Path>) -> Result<Self> {
+        let Some(path) = ptx else {
+            return Self::open(ordinal);
+        };
+        let ptx = std::fs::read_to_string(path).map_err(|error| Error::Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
         let context = Context::new(select(ordinal)?)?;
         let own = best_for(MODULES, context.device(), driver_version()?)?;
-        Self::with_module(Module::load_embedded(&context, own.replaced(ptx))?)
+        Self::with_module(Module::load_embedded(&context, own.replaced(&ptx))?)
     }
 
     /// A stream of its own for these kernels, on the GPU that they are loaded on.

@@ -336,6 +336,15 @@ fn splits(gpu: &GpuEngine<Emulated>) -> u32 {
     stage.unwrap().launch.config().grid[0]
 }
 
+/// An engine on `device` for 320 tokens, with launches cut as `tuning` says.
+fn tuned(device: Emulated, gguf: &Gguf, spec: &ModelSpec, tuning: Tuning) -> GpuEngine<Emulated> {
+    let options = GpuOptions {
+        tuning,
+        ..GpuOptions::practical(320)
+    };
+    GpuEngine::load_with(device, gguf, spec, &options, &mut |_, _| {}).unwrap()
+}
+
 /// Steps have no blocks of attention that would have nothing to do, as far as one split has all the work, or eight have: the
 /// same bits come out as with no more blocks at all, and behind their reach the same as with many more.
 #[test]
@@ -351,11 +360,7 @@ fn the_first_steps_have_fewer_blocks_and_the_same_logits() {
             graph_steps: 2,
             ..Tuning::default()
         };
-        let options = GpuOptions {
-            tuning,
-            ..GpuOptions::practical(320)
-        };
-        let mut gpu = GpuEngine::load_with(Emulated::default(), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+        let mut gpu = tuned(Emulated::default(), &gguf, &spec, tuning);
         let (tokens, _) = sampled(&mut gpu, &prompt, &SampleOptions::default(), 6);
         gpu.truncate(prompt.len());
         let steps: Vec<_> = tokens
@@ -389,11 +394,7 @@ fn deep_steps_have_several_clusters_a_key_head() {
             attention_least_chunks: 1,
             ..Tuning::default()
         };
-        let options = GpuOptions {
-            tuning,
-            ..GpuOptions::practical(320)
-        };
-        let mut gpu = GpuEngine::load_with(Emulated::of_size(48), &gguf, &spec, &options, &mut |_, _| {}).unwrap();
+        let mut gpu = tuned(Emulated::of_size(48), &gguf, &spec, tuning);
         gpu.prefill(&prompt).unwrap();
         let stage = gpu.plan().body.stages.iter().find(|stage| stage.name == "attention");
         let config = *stage.unwrap().launch.config();

@@ -41,18 +41,9 @@ struct Arguments {
     filter: Option<String>,
 }
 
-/// GPU `number` with the program's kernels, or with those of a PTX file.
-fn open(number: Option<u32>, ptx: Option<&Path>) -> Result<Gpu, String> {
-    let Some(path) = ptx else {
-        return Gpu::open(number).map_err(|e| e.to_string());
-    };
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    Gpu::open_with(number, &text).map_err(|e| e.to_string())
-}
-
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let gpu = match open(arguments.gpu, arguments.ptx.as_deref()) {
+    let gpu = match Gpu::open_with(arguments.gpu, arguments.ptx.as_deref()) {
         Ok(gpu) => gpu,
         Err(error) => {
             eprintln!("error: {error}");

@@ -14,7 +14,7 @@ use anyhow::Result;
 use clap::Parser;
 use model::Model;
 use serde_json::json;
-use sparkinfer_bench::kernels;
+use sparkinfer::cuda::Gpu;
 use sparkinfer_device::decode::kv::KvFormat;
 use std::path::PathBuf;
 
@@ -93,7 +93,7 @@ fn shape(name: &str) -> Result<[u32; 2], String> {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let gpu = kernels::open(options.ptx.as_deref())?;
+    let gpu = Gpu::open_with(None, options.ptx.as_deref())?;
     if let Some(percent) = options.shared_percent {
         gpu.module().prefer_shared(percent)?;
     }

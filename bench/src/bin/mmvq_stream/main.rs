@@ -15,7 +15,6 @@ use clap::Parser;
 use report::Best;
 use serde_json::{Value, json};
 use sparkinfer::cuda::Gpu;
-use sparkinfer_bench::kernels;
 use sparkinfer_gguf::types::TensorType;
 use std::path::PathBuf;
 use workload::Workload;
@@ -52,7 +51,7 @@ fn main() -> Result<()> {
             workload::DISTINCT_ROWS
         );
     }
-    let gpu = kernels::open(options.ptx.as_deref())?;
+    let gpu = Gpu::open_with(None, options.ptx.as_deref())?;
     let mut results = Vec::new();
     let mut summary = Vec::new();
     for ty in wanted(&options.types)? {

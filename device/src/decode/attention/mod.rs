@@ -180,7 +180,8 @@ pub(crate) mod meet {
 }
 use meet::{FAR, NEAR, PARTS};
 
-/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups, whose splits meet as `MEET` says. A kernel has the code for one way to meet only: what it does not run stands in the way of what it runs.
+/// The kernel's body, for up to 8 query heads a key head in each of `GROUPS` groups, whose splits meet as `MEET` says. A
+/// kernel has the code for one way to meet only: what it does not run stands in the way of what it runs.
 ///
 /// # Safety
 /// The arguments of a launch that [`attention`] prepared.
