@@ -116,6 +116,26 @@ fn json_has_ids_text_and_timings() {
 }
 
 #[test]
+fn numbers_of_tokens_in_place_of_text() {
+    let numbers = |ids: &Value| -> String {
+        let ids = ids.as_array().expect("ids are a list").iter().map(Value::to_string);
+        ids.collect::<Vec<_>>().join(" ") + "\n"
+    };
+    let said = run_well(&["generate", "-n", "5", "--show-tokens", "--quiet"]);
+    let alone = answer(&["-n", "5"]);
+    assert_eq!(said.out, numbers(&alone["prompt_ids"]) + &numbers(&alone["output_ids"]));
+    assert_eq!(said.err, "");
+    let sampled = ["-n", "5", "--temp", "1.5", "--parallel", "2", "--device", "cpu"];
+    let said = run_well(&[&["generate", "--show-tokens", "--quiet"], &sampled[..]].concat());
+    let texts = &answer(&sampled)["texts"];
+    let lines = numbers(&alone["prompt_ids"]) + &numbers(&texts[0]["output_ids"]) + &numbers(&texts[1]["output_ids"]);
+    assert_eq!(said.out, lines);
+    let none = run_well(&["generate", "-n", "0", "--show-tokens", "--quiet"]);
+    assert_eq!(none.out, numbers(&alone["prompt_ids"]) + "\n");
+    misused(&["generate", "--show-tokens", "--json"], "--json");
+}
+
+#[test]
 fn quiet_says_nothing_beside_the_text() {
     assert_eq!(run_well(&["generate", "-n", "2", "--quiet"]).err, "");
 }

@@ -13,6 +13,7 @@ use crate::generate::stats::{Stats, Timings};
 use crate::generate::{Finish, Generation, Request, TokenText, context, generate};
 use crate::load::{EngineOptions, Model};
 use crate::sample::SampleOptions;
+use crate::tokenizer::listing;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, value_parser};
 use serde::Serialize;
@@ -61,6 +62,10 @@ pub struct Arguments {
     /// Print one JSON object (prompt_ids, output_ids, text, timings) at the end instead of streaming text
     #[arg(long)]
     json: bool,
+    /// Print the tokens' numbers at the end instead of streaming text: the prompt's on the first line, then each text's on
+    /// one of its own
+    #[arg(long, conflicts_with = "json")]
+    show_tokens: bool,
     /// No statistics and no progress on standard error
     #[arg(long)]
     quiet: bool,
@@ -167,7 +172,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Outcome> {
         return many::run(&arguments, engine.as_mut(), &model, &request, interrupted, load_seconds);
     }
     let mut text = TokenText::new(&model.tokenizer);
-    let mut sink = |piece: &str| if arguments.json { Ok(()) } else { stream(piece) };
+    let mut sink = |piece: &str| if arguments.streams() { stream(piece) } else { Ok(()) };
     let mut generation = generate(engine.as_mut(), &mut text, &request, interrupted, &mut sink)?;
     generation.timings.load_seconds = load_seconds;
     arguments.report(engine.as_ref(), &request, &generation)?;
@@ -182,6 +187,15 @@ fn stream(piece: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(piece.as_bytes())?;
     out.flush()
+}
+
+/// Prints the numbers of a prompt's tokens on a line, and those of each text on another; a text without tokens is an empty
+/// line.
+fn show_tokens<'a>(prompt: &'a [u32], texts: impl IntoIterator<Item = &'a [u32]>) -> io::Result<()> {
+    let lines = std::iter::once(prompt).chain(texts);
+    lines
+        .into_iter()
+        .try_for_each(|ids| stream(&(listing::ids_line(ids) + "\n")))
 }
 
 /// What `--json` prints.
@@ -201,6 +215,11 @@ impl Arguments {
     fn model_name(&self) -> String {
         let name = self.model.as_ref().and_then(|path| path.file_name());
         name.map_or("the bundled model".into(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// Whether text is shown as it comes, rather than something else at the end.
+    fn streams(&self) -> bool {
+        !self.json && !self.show_tokens
     }
 
     fn request(&self, model: &Model, prompt: &str, mut sampling: SampleOptions) -> anyhow::Result<Request> {
@@ -236,7 +255,7 @@ impl Arguments {
         Ok(model.engine(&options, progress)?)
     }
 
-    /// The JSON object, or the line's end on a terminal; then the statistics.
+    /// The JSON object, the numbers, or the line's end on a terminal; then the statistics.
     fn report(&self, engine: &dyn Engine, request: &Request, generation: &Generation) -> anyhow::Result<()> {
         let description = engine.description();
         let (model, device) = (description.model.as_str(), description.device.as_str());
@@ -258,6 +277,8 @@ impl Arguments {
                 finish,
                 timings,
             })?;
+        } else if self.show_tokens {
+            show_tokens(&request.prompt_ids, [output_ids.as_slice()])?;
         } else if io::stdout().is_terminal() && !text.ends_with('\n') {
             stream("\n")?;
         }

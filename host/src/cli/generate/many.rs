@@ -84,6 +84,9 @@ fn report(
             texts: of.collect(),
             timings,
         })?;
+    } else if arguments.show_tokens {
+        let ids = texts.iter().map(|text| text.output_ids.as_slice());
+        super::show_tokens(&request.prompt_ids, ids)?;
     } else {
         for (one, seed) in texts.iter().zip(seeds) {
             output::print_text(&format!("--- seed {seed}\n{}\n", one.text))?;
