@@ -34,12 +34,12 @@ check() {
     echo "$verdict ($((SECONDS - before)) of $limit s)"
 }
 
-# Greedy text of a file, three times the same.
+# Greedy tokens of a file, three times the same, each time by a process of its own.
 repeats() {
-    local first='' text
+    local first='' ids
     for _ in 1 2 3; do
-        text=$("$1" generate --model "$2" --prompt "The river" -n 512 --temp 0 --ignore-eos --quiet) || return 1
-        [ "$text" = "${first:=$text}" ] || { echo "another text"; return 1; }
+        ids=$("$1" generate --model "$2" --prompt "The river" -n 512 --temp 0 --ignore-eos --show-tokens --quiet) || return 1
+        [ "$ids" = "${first:=$ids}" ] || { echo "other tokens"; return 1; }
     done
     sha256sum <<<"$first"
 }
@@ -52,6 +52,7 @@ accuracy=("$sparkinfer" accuracy --device cuda --file "$text" --windows 1 --writ
 long=("${accuracy[@]}" --model "$two" --tokens-at-depth 8 --no-hash --gate "$here/eval/gates/deep.json")
 check synth 10 "$sparkinfer" synth --arch qwen3-30b-a3b --quant q4_k_m --layers 2 --out "$two"
 check repeats 15 bash -c 'repeats "$@"' repeats "$sparkinfer" "$two"
+check repeat 30 "$sparkinfer" repeat --device cuda --model "$two" --no-hash --json "$out/repeat-two-layers.json"
 # Near the first token, around a page's edge (64 tokens), and far: the f32 kernels against the CPU's f32.
 check reference 15 "${accuracy[@]}" --f32 --reference cpu-f32 --ctx 128 --depth 1,63,64,65,1900 --tokens-at-depth 8 \
     --gate "$here/eval/gates/reference.json" --json "$out/accuracy-reference.json"

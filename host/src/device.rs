@@ -1,5 +1,6 @@
 //! Which device to compute on.
 
+use crate::cuda;
 use std::fmt;
 use std::str::FromStr;
 
@@ -13,6 +14,17 @@ pub enum DeviceChoice {
     Cpu,
     /// The GPU of this number, in the driver's order.
     Cuda(u32),
+}
+
+impl DeviceChoice {
+    /// Whether it means the CPU on this machine.
+    pub fn is_cpu(self) -> bool {
+        match self {
+            Self::Cpu => true,
+            Self::Auto => cuda::select(None).is_err(),
+            Self::Cuda(_) => false,
+        }
+    }
 }
 
 impl FromStr for DeviceChoice {

@@ -3,9 +3,11 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::{BenchError, BenchOptions, DecodeRow, Limit, Peer, ProfileAt, PromptRow, Result, Spread, kv_bytes};
+use super::{
+    BenchError, BenchOptions, DecodeRow, Limit, Peer, ProfileAt, PromptRow, PromptTokens, Result, Spread, kv_bytes,
+};
 use crate::engine::{self, Engine};
-use crate::model::ModelSpec;
+use crate::load::Model;
 use crate::sample::{SampleOptions, Sampler};
 
 /// Replays of a stage behind one of its times.
@@ -14,7 +16,8 @@ pub(super) const PROFILE_REPETITIONS: usize = 50;
 /// A run under way.
 pub(super) struct Run<'a> {
     pub(super) engine: &'a mut dyn Engine,
-    pub(super) spec: &'a ModelSpec,
+    pub(super) model: &'a Model,
+    /// The ids of the first prompt.
     pub(super) prompt: &'a [u32],
     pub(super) options: &'a BenchOptions,
     pub(super) peer: Option<&'a mut dyn Peer>,
@@ -37,34 +40,50 @@ impl Run<'_> {
         rows.collect()
     }
 
-    /// The decode rate at each depth, and the stages' times if asked for. The cache is filled once, depth by depth.
-    pub(super) fn decode(&mut self, bandwidth: Option<f64>) -> Result<(Vec<DecodeRow>, Vec<ProfileAt>)> {
+    /// The decode rate at each depth behind one prompt after the other, and the stages' times behind the first one if asked
+    /// for. The cache is filled once a prompt, depth by depth.
+    pub(super) fn decode(
+        &mut self,
+        prompts: &[PromptTokens],
+        bandwidth: Option<f64>,
+    ) -> Result<(Vec<DecodeRow>, Vec<ProfileAt>)> {
         let mut depths = self.options.depths.clone();
         depths.sort_unstable();
         depths.dedup();
-        self.engine.reset();
         let (mut rows, mut profiles) = (Vec::new(), Vec::new());
-        for depth in depths {
-            (self.note)(&format!("decode at depth {depth}"));
-            fill(self.engine, self.prompt, depth)?;
-            rows.push(self.decode_row(depth, bandwidth)?);
-            if self.options.profile {
-                profiles.extend(self.profile(depth)?);
+        for (number, prompt) in prompts.iter().enumerate() {
+            self.engine.reset();
+            for &depth in &depths {
+                (self.note)(&format!(
+                    "decode at depth {depth} behind {}",
+                    prompt.facts().description
+                ));
+                fill(self.engine, prompt.ids(), depth)?;
+                rows.push(self.decode_row(prompt, depth, bandwidth)?);
+                if self.options.profile && number == 0 {
+                    profiles.extend(self.profile(depth)?);
+                }
             }
         }
         Ok((rows, profiles))
     }
 
-    fn decode_row(&mut self, depth: usize, bandwidth: Option<f64>) -> Result<DecodeRow> {
-        let (tokens, first) = (self.options.tokens, self.prompt[depth.min(self.prompt.len() - 1)]);
+    fn decode_row(&mut self, prompt: &PromptTokens, depth: usize, bandwidth: Option<f64>) -> Result<DecodeRow> {
+        let (tokens, ids) = (self.options.tokens, prompt.ids());
+        let first = ids[depth.min(ids.len() - 1)];
+        let text = prompt.beginning(&self.model.tokenizer, depth);
         let (ours, peer) = self.interleaved(
             |engine| Ok(decode_rate(engine, first, tokens)?),
-            |peer| peer.decode(depth, tokens),
+            |peer| match &text {
+                Some(text) => peer.decode_behind(text, depth, tokens),
+                None => peer.decode(depth, tokens),
+            },
         )?;
         let middle = depth + 1 + tokens / 2;
         let kv = self.engine.description().kv;
-        let limit = bandwidth.map(|bandwidth| Limit::new(self.spec, kv, middle, bandwidth));
+        let limit = bandwidth.map(|bandwidth| Limit::new(&self.model.spec, kv, middle, bandwidth));
         Ok(DecodeRow {
+            prompt: prompt.facts().kind,
             depth,
             ours,
             peer,
@@ -75,7 +94,7 @@ impl Run<'_> {
     fn profile(&mut self, depth: usize) -> Result<Option<ProfileAt>> {
         let token = self.prompt[depth.min(self.prompt.len() - 1)];
         let profile = self.engine.profile(token, PROFILE_REPETITIONS)?;
-        let kv_bytes = kv_bytes(self.spec, self.engine.description().kv, depth + 1);
+        let kv_bytes = kv_bytes(&self.model.spec, self.engine.description().kv, depth + 1);
         Ok(profile.map(|profile| ProfileAt {
             sequences: 1,
             depth,
@@ -92,9 +111,9 @@ impl Run<'_> {
     ) -> Result<(Spread, Option<Spread>)> {
         ours(self.engine)?;
         let (mut own, mut other) = (Vec::new(), Vec::new());
-        for _ in 0..self.options.repetitions {
+        for number in 0..self.options.repetitions {
             own.push(ours(self.engine)?);
-            if let Some(peer) = &mut self.peer {
+            if let Some(peer) = self.peer.as_mut().filter(|_| number < self.options.peer_repetitions) {
                 other.push(theirs(*peer)?);
             }
         }
@@ -104,7 +123,7 @@ impl Run<'_> {
 }
 
 /// Brings the cache to exactly `depth` tokens of the prompt.
-fn fill(engine: &mut dyn Engine, prompt: &[u32], depth: usize) -> Result<()> {
+pub(super) fn fill(engine: &mut dyn Engine, prompt: &[u32], depth: usize) -> Result<()> {
     engine.truncate(depth);
     let position = engine.position();
     if position < depth {

@@ -1,13 +1,17 @@
 //! How fast a model runs: prompt and decode rates, beside the memory's limit and beside another engine.
 //!
 //! Every rate is measured several times after a warm-up, with the cache really filled to its depth, a peer's runs
-//! between our own. The report keeps all samples and what they were measured on.
+//! between our own. The report keeps all samples and what they were measured on. Beside it, [`repeat`] tells whether what
+//! is decoded is the same each time.
 
+mod completion;
 mod limit;
 mod machine;
 mod measure;
 mod peer;
 mod plot;
+mod prompt;
+mod repeat;
 mod spread;
 mod text;
 mod together;
@@ -30,6 +34,8 @@ pub use machine::{Commit, GpuState, Machine, sha256};
 pub(crate) use measure::{decode_rate, prompt_rate};
 pub use peer::{LlamaBench, Peer, PeerFacts, library_path};
 pub use plot::svg;
+pub use prompt::{PromptFacts, PromptKind, PromptTokens};
+pub use repeat::{Difference, RepeatOptions, RepeatReport, RepeatRow, repeat};
 pub use spread::Spread;
 pub use together::TogetherRow;
 pub use within::output_within;
@@ -54,6 +60,9 @@ pub enum BenchError {
         /// What went wrong.
         problem: String,
     },
+    /// The text of a prompt cannot be read as tokens.
+    #[error("{0}")]
+    Text(String),
     /// Nothing to measure.
     #[error("{0} must be at least 1")]
     Nothing(&'static str),
@@ -72,6 +81,8 @@ pub struct BenchOptions {
     pub sequences: Vec<usize>,
     /// Measurements of each, besides the warm-up.
     pub repetitions: usize,
+    /// Measurements of each by the peer, no more than of ours.
+    pub peer_repetitions: usize,
     /// Whether to time each stage of a step.
     pub profile: bool,
 }
@@ -116,9 +127,9 @@ pub struct Report {
     pub peer: Option<PeerFacts>,
     /// Tokens decoded in each measurement.
     pub tokens: usize,
-    /// What the prompts are made of.
-    pub prompt_text: String,
-    /// Decode rates.
+    /// What the prompts are made of; everything but decode rates is measured with the first one.
+    pub prompts: Vec<PromptFacts>,
+    /// Decode rates, prompt by prompt.
     pub decode: Vec<DecodeRow>,
     /// Prompt rates.
     pub prompt: Vec<PromptRow>,
@@ -126,6 +137,13 @@ pub struct Report {
     pub together: Vec<TogetherRow>,
     /// Times of the stages of a step.
     pub profiles: Vec<ProfileAt>,
+}
+
+impl Report {
+    /// The decode rates behind prompts of a kind, by depth.
+    pub fn decode_behind(&self, kind: PromptKind) -> impl Iterator<Item = &DecodeRow> {
+        self.decode.iter().filter(move |row| row.prompt == kind)
+    }
 }
 
 /// A model file.
@@ -141,9 +159,23 @@ pub struct ModelFacts {
     pub sha256: Option<Vec<String>>,
 }
 
+impl ModelFacts {
+    /// Without the SHA-256.
+    pub(crate) fn of(model: &Model) -> Self {
+        Self {
+            title: model.spec.title(),
+            file: model.gguf.label().to_owned(),
+            file_bytes: model.gguf.file_bytes(),
+            sha256: None,
+        }
+    }
+}
+
 /// Decoding at a depth, in tokens a second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DecodeRow {
+    /// What the cache was filled with.
+    pub prompt: PromptKind,
     /// Tokens in the cache before the first one.
     pub depth: usize,
     /// Our rate.
@@ -195,52 +227,15 @@ pub struct ProfileAt {
     pub profile: Profile,
 }
 
-/// The tokens that fill the cache.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptTokens {
-    ids: Vec<u32>,
-    description: String,
-}
-
-impl PromptTokens {
-    /// Tokens from all over a vocabulary of `vocab_size`, the same ones every time.
-    pub fn spread(vocab_size: usize, count: usize) -> Self {
-        let id = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) % vocab_size.max(1) as u64;
-        Self {
-            ids: (1..=count as u64).map(|i| id(i) as u32).collect(),
-            description: "tokens from all over the vocabulary".to_owned(),
-        }
-    }
-
-    /// The token ids.
-    pub fn into_ids(self) -> Vec<u32> {
-        self.ids
-    }
-
-    /// The tokens of a text called `name`, again and again.
-    ///
-    /// # Errors
-    /// A text without tokens.
-    pub fn text(ids: &[u32], name: &str, count: usize) -> Result<Self> {
-        if ids.is_empty() {
-            return Err(BenchError::Nothing("the number of tokens of the prompt's text"));
-        }
-        Ok(Self {
-            ids: ids.iter().copied().cycle().take(count).collect(),
-            description: format!("the text of {name}"),
-        })
-    }
-}
-
-/// Measures what `options` ask for. `engine` has room for [`BenchOptions::context`] tokens, `prompt` has as many;
-/// `note` is told what is being measured.
+/// Measures what `options` ask for. `engine` has room for [`BenchOptions::context`] tokens, each of `prompts`, of which one
+/// at least is there, has as many; `note` is told what is being measured.
 ///
 /// # Errors
 /// The engine's or the peer's; options that leave nothing to measure.
 pub fn run(
     engine: &mut dyn Engine,
     model: &Model,
-    prompt: &PromptTokens,
+    prompts: &[PromptTokens],
     options: &BenchOptions,
     peer: Option<&mut dyn Peer>,
     note: &mut dyn FnMut(&str),
@@ -248,6 +243,8 @@ pub fn run(
     for (count, what) in [
         (options.tokens, "the number of tokens"),
         (options.repetitions, "the number of repetitions"),
+        (options.peer_repetitions, "the number of the peer's repetitions"),
+        (prompts.len(), "the number of prompts"),
         (
             options.sequences.iter().min().copied().unwrap_or(1),
             "the number of sequences",
@@ -262,32 +259,27 @@ pub fn run(
     let (device, tuning) = (engine.description().device.clone(), engine.tuning());
     let mut run = measure::Run {
         engine,
-        spec: &model.spec,
-        prompt: &prompt.ids,
+        model,
+        prompt: prompts[0].ids(),
         options,
         peer: peer.map(|peer| peer as &mut dyn Peer),
         note,
     };
-    let prompts = run.prompts()?;
+    let prompt = run.prompts()?;
     let (together, of_many) = run.together()?;
-    let (decode, mut profiles) = run.decode(read_bandwidth)?;
+    let (decode, mut profiles) = run.decode(prompts, read_bandwidth)?;
     profiles.extend(of_many);
     Ok(Report {
-        model: ModelFacts {
-            title: model.spec.title(),
-            file: model.gguf.label().to_owned(),
-            file_bytes: model.gguf.file_bytes(),
-            sha256: None,
-        },
+        model: ModelFacts::of(model),
         device,
         tuning,
         machine: Machine::look(),
         read_bandwidth,
         peer: run.peer.and_then(|peer| peer.facts()),
         tokens: options.tokens,
-        prompt_text: prompt.description.clone(),
+        prompts: prompts.iter().map(|prompt| prompt.facts().clone()).collect(),
         decode,
-        prompt: prompts,
+        prompt,
         together,
         profiles,
     })

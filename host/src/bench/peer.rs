@@ -1,12 +1,15 @@
-//! llama.cpp's `llama-bench`, run live beside our own measurements, and `llama-batched-bench`, which lies beside it.
+//! llama.cpp's `llama-bench`, run live beside our own measurements, and the programs that lie beside it:
+//! `llama-batched-bench` for several sequences, `llama-completion` for texts.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::completion;
 use super::within::output_within;
 use super::{BenchError, PEER_LIMIT, Result};
 use crate::model::KvType;
@@ -18,6 +21,12 @@ pub trait Peer {
     /// # Errors
     /// It cannot be run, fails, or gives something else than was asked for.
     fn decode(&mut self, depth: usize, tokens: usize) -> Result<f64>;
+
+    /// Tokens a second of decoding `tokens` tokens behind a text of about `depth` tokens.
+    ///
+    /// # Errors
+    /// As [`Peer::decode`], and a text that it reads as another number of tokens.
+    fn decode_behind(&mut self, text: &str, depth: usize, tokens: usize) -> Result<f64>;
 
     /// Tokens a second of reading a prompt of `tokens` tokens.
     ///
@@ -47,6 +56,8 @@ pub struct PeerFacts {
     pub device: String,
     /// Its arguments, but for the model and the sizes.
     pub arguments: String,
+    /// How it decodes behind a text; none if it did not.
+    pub behind_text: Option<&'static str>,
 }
 
 /// A `llama-bench` program and the file to give it.
@@ -56,6 +67,7 @@ pub struct LlamaBench {
     arguments: Vec<String>,
     limit: Duration,
     facts: Option<PeerFacts>,
+    behind_text: Option<&'static str>,
 }
 
 /// One result, with the fields that are checked or kept.
@@ -108,6 +120,7 @@ impl LlamaBench {
             arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             limit: PEER_LIMIT,
             facts: None,
+            behind_text: None,
         }
     }
 
@@ -119,7 +132,7 @@ impl LlamaBench {
             command.args([*flag, &size.to_string()]);
         }
         command.args(["-r", "1", "-o", "json"]);
-        let run = parse(&self.output(command)?, sizes).map_err(|problem| self.failed(&problem))?;
+        let run = parse(&self.output(command)?.stdout, sizes).map_err(|problem| self.failed(&problem))?;
         let rate = run.samples_ts[0];
         self.facts = Some(self.facts_of(run));
         Ok(rate)
@@ -128,8 +141,7 @@ impl LlamaBench {
     /// Runs `llama-batched-bench` once for these sizes: prompt, generated tokens, sequences.
     fn run_together(&self, sizes: [usize; 3]) -> Result<f64> {
         let [prompt, tokens, sequences] = sizes;
-        let mut command = Command::new(self.binary.with_file_name("llama-batched-bench"));
-        command.arg("-m").arg(&self.model).args(&self.arguments);
+        let mut command = self.beside("llama-batched-bench");
         let room = sequences * (prompt + tokens);
         for (flag, size) in ["-npp", "-ntg", "-npl", "-c"]
             .iter()
@@ -138,17 +150,41 @@ impl LlamaBench {
             command.args([*flag, &size.to_string()]);
         }
         command.args(["--output-format", "jsonl"]);
-        parse_together(&self.output(command)?, sizes).map_err(|problem| self.failed(&problem))
+        parse_together(&self.output(command)?.stdout, sizes).map_err(|problem| self.failed(&problem))
+    }
+
+    /// Runs `llama-completion` behind a text, until it tells its times.
+    fn run_behind(&self, text: &str, depth: usize, tokens: usize) -> Result<f64> {
+        let failed = |error: std::io::Error| self.failed(&format!("cannot write its prompt: {error}"));
+        let mut file = tempfile::NamedTempFile::new().map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        for _ in 0..completion::ATTEMPTS {
+            let mut command = self.beside("llama-completion");
+            command.args(completion::arguments(file.path(), depth, tokens));
+            let log = self.output(command)?.stderr;
+            let rate = completion::parse(&log, depth, tokens).map_err(|problem| self.failed(&problem))?;
+            if let Some(rate) = rate {
+                return Ok(rate);
+            }
+        }
+        Err(self.failed("llama-completion did not tell its times"))
+    }
+
+    /// A program that lies beside `llama-bench`, with the model and the settings.
+    fn beside(&self, name: &str) -> Command {
+        let mut command = Command::new(self.binary.with_file_name(name));
+        command.arg("-m").arg(&self.model).args(&self.arguments);
+        command
     }
 
     /// What a program that ends well writes.
-    fn output(&self, mut command: Command) -> Result<Vec<u8>> {
+    fn output(&self, mut command: Command) -> Result<Output> {
         command.env("LD_LIBRARY_PATH", library_path(&self.binary));
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |error: std::io::Error| self.failed(&format!("{program}: {error}"));
         let output = output_within(&mut command, self.limit).map_err(failed)?;
         if output.status.success() {
-            return Ok(output.stdout);
+            return Ok(output);
         }
         let text = String::from_utf8_lossy(&output.stderr);
         let line = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -172,6 +208,18 @@ impl LlamaBench {
                 run.gpu_info
             },
             arguments: self.arguments.join(" "),
+            behind_text: None,
+        }
+    }
+
+    /// What is known where `llama-bench` has not run.
+    fn untold(&self) -> PeerFacts {
+        PeerFacts {
+            name: "llama.cpp".to_owned(),
+            build: "not told".to_owned(),
+            device: "not told".to_owned(),
+            arguments: self.arguments.join(" "),
+            behind_text: None,
         }
     }
 }
@@ -241,6 +289,12 @@ impl Peer for LlamaBench {
         self.run([0, tokens, depth])
     }
 
+    fn decode_behind(&mut self, text: &str, depth: usize, tokens: usize) -> Result<f64> {
+        let rate = self.run_behind(text, depth, tokens)?;
+        self.behind_text = Some(completion::COMMAND);
+        Ok(rate)
+    }
+
     fn prompt(&mut self, tokens: usize) -> Result<f64> {
         self.run([tokens, 0, 0])
     }
@@ -250,14 +304,18 @@ impl Peer for LlamaBench {
     }
 
     fn facts(&self) -> Option<PeerFacts> {
-        self.facts.clone()
+        let untold = || self.behind_text.map(|_| self.untold());
+        let facts = self.facts.clone().or_else(untold)?;
+        Some(PeerFacts {
+            behind_text: self.behind_text,
+            ..facts
+        })
     }
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     const OUTPUT: &str = r#"[{"build_commit": "abc", "build_number": 7, "cpu_info": "a CPU", "gpu_info": "a GPU",
         "n_prompt": 0, "n_gen": 16, "n_depth": 512, "avg_ts": 250.5, "samples_ns": [ 1 ], "samples_ts": [ 250.5 ]}]"#;
@@ -319,6 +377,28 @@ mod tests {
                 .to_string()
                 .contains("llama-batched-bench")
         );
+    }
+
+    #[test]
+    fn a_text_is_read_by_the_program_beside_it() {
+        let (folder, mut peer) = program("", 1);
+        let script = "#!/bin/sh\nwhile [ \"$1\" != -f ]; do shift; done\ncp \"$2\" \"$(dirname \"$0\")/text\"\n\
+            echo 'prompt eval time = 9.00 ms / 3 tokens' >&2\necho ' eval time = 8.00 ms / 2 runs' >&2\n";
+        write_program(&folder.path().join("llama-completion"), script);
+        assert_eq!(peer.facts(), None);
+        assert_eq!(peer.decode_behind("three little words", 3, 2).unwrap(), 250.0);
+        let text = std::fs::read_to_string(folder.path().join("text")).unwrap();
+        assert_eq!(text, "three little words");
+        let facts = peer.facts().unwrap();
+        assert_eq!(
+            (facts.arguments.as_str(), facts.behind_text),
+            ("-ngl 99 -fa 1", Some(completion::COMMAND))
+        );
+        let error = peer.decode_behind("three", 300, 2).unwrap_err().to_string();
+        assert!(error.contains("3 tokens instead of 300"), "{error}");
+        write_program(&folder.path().join("llama-completion"), "#!/bin/sh\n");
+        let error = peer.decode_behind("three", 3, 2).unwrap_err().to_string();
+        assert!(error.ends_with("llama-completion did not tell its times"), "{error}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write};
 
-use super::Report;
+use super::{DecodeRow, Report};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
@@ -19,7 +19,8 @@ struct Series<'a> {
     values: Vec<[f64; 3]>,
 }
 
-/// The decode rates of a report: ours, the peer's and the limit's, at evenly spaced depths. Empty without any depth.
+/// The decode rates of a report behind its first prompt: ours, the peer's and the limit's, at evenly spaced depths. Empty
+/// without any depth.
 pub fn svg(report: &Report) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -28,12 +29,14 @@ pub fn svg(report: &Report) -> String {
 }
 
 fn draw(out: &mut String, report: &Report) -> Result {
-    let series = series(report);
+    let kind = report.prompts.first().map(|prompt| prompt.kind);
+    let rows: Vec<&DecodeRow> = kind.into_iter().flat_map(|kind| report.decode_behind(kind)).collect();
+    let series = series(report, &rows);
     let largest = series
         .iter()
         .flat_map(|series| &series.values)
         .fold(0.0, |most: f64, value| most.max(value[2]));
-    if report.decode.is_empty() || largest <= 0.0 {
+    if rows.is_empty() || largest <= 0.0 {
         return Ok(());
     }
     let top = round_up(largest);
@@ -48,7 +51,7 @@ fn draw(out: &mut String, report: &Report) -> Result {
         r#"<text x="{}" y="20" text-anchor="middle" font-size="14">{title}</text>"#,
         WIDTH / 2.0
     )?;
-    axes(out, report, top)?;
+    axes(out, &rows, top)?;
     for (i, series) in series.iter().enumerate() {
         line(out, series, top)?;
         legend(out, series, i)?;
@@ -56,17 +59,12 @@ fn draw(out: &mut String, report: &Report) -> Result {
     writeln!(out, "</svg>")
 }
 
-fn series(report: &Report) -> Vec<Series<'_>> {
+fn series<'a>(report: &'a Report, rows: &[&DecodeRow]) -> Vec<Series<'a>> {
     let peer_name = report.peer.as_ref().map_or("peer", |peer| &peer.name);
     let spread = |spread: &super::Spread| [spread.median, spread.least, spread.most];
-    let ours = report.decode.iter().map(|row| spread(&row.ours)).collect();
-    let peer = report
-        .decode
-        .iter()
-        .filter_map(|row| row.peer.as_ref().map(spread))
-        .collect();
-    let limit = report
-        .decode
+    let ours = rows.iter().map(|row| spread(&row.ours)).collect();
+    let peer = rows.iter().filter_map(|row| row.peer.as_ref().map(spread)).collect();
+    let limit = rows
         .iter()
         .filter_map(|row| row.limit.map(|limit| [limit.tokens_per_second; 3]))
         .collect();
@@ -92,7 +90,7 @@ fn series(report: &Report) -> Vec<Series<'_>> {
     ];
     series
         .into_iter()
-        .filter(|series| series.values.len() == report.decode.len())
+        .filter(|series| series.values.len() == rows.len())
         .collect()
 }
 
@@ -122,7 +120,7 @@ fn y(value: f64, top: f64) -> f64 {
     HEIGHT - below - value / top * (HEIGHT - above - below)
 }
 
-fn axes(out: &mut String, report: &Report, top: f64) -> Result {
+fn axes(out: &mut String, rows: &[&DecodeRow], top: f64) -> Result {
     let [left, above, right, below] = MARGINS;
     for tick in 0..=TICKS {
         let value = top * tick as f64 / TICKS as f64;
@@ -140,8 +138,8 @@ fn axes(out: &mut String, report: &Report, top: f64) -> Result {
         )?;
     }
     let bottom = HEIGHT - below;
-    for (i, row) in report.decode.iter().enumerate() {
-        let x = x(i, report.decode.len());
+    for (i, row) in rows.iter().enumerate() {
+        let x = x(i, rows.len());
         writeln!(
             out,
             r#"<text x="{x:.1}" y="{}" text-anchor="middle">{}</text>"#,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::{DecodeRow, GpuState, ProfileAt, Report};
+use super::{DecodeRow, GpuState, ProfileAt, PromptFacts, PromptKind, Report};
 use crate::generate::stats::bytes;
 use crate::profile::StageProfile;
 
@@ -35,7 +35,9 @@ impl fmt::Display for Report {
                 peer.name, peer.build, peer.device, peer.arguments
             )?;
         }
-        self.decode_table(f)?;
+        self.prompts
+            .iter()
+            .try_for_each(|prompt| self.decode_table(f, prompt))?;
         self.prompt_table(f)?;
         self.together_table(f)?;
         self.profiles
@@ -60,15 +62,19 @@ impl Report {
         self.peer.as_ref().map_or("peer", |peer| &peer.name)
     }
 
-    fn decode_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.decode.is_empty() {
+    fn decode_table(&self, f: &mut fmt::Formatter<'_>, prompt: &PromptFacts) -> fmt::Result {
+        let rows: Vec<&DecodeRow> = self.decode_behind(prompt.kind).collect();
+        if rows.is_empty() {
             return Ok(());
         }
         writeln!(
             f,
             "\ndecode of {} tokens behind {}, tokens a second:",
-            self.tokens, self.prompt_text
+            self.tokens, prompt.description
         )?;
+        if let (PromptKind::Real, Some(run)) = (prompt.kind, self.peer.as_ref().and_then(|peer| peer.behind_text)) {
+            writeln!(f, "({}: {run})", self.peer_name())?;
+        }
         let mut table = Table::new(["depth", "sparkinfer"]);
         if self.peer.is_some() {
             table.head([self.peer_name(), "ratio"]);
@@ -76,7 +82,7 @@ impl Report {
         if self.read_bandwidth.is_some() {
             table.head(["limit", "of limit", "streaming ms", "other ms"]);
         }
-        self.decode.iter().for_each(|row| table.row(decode_cells(row)));
+        rows.into_iter().for_each(|row| table.row(decode_cells(row)));
         table.fmt(f)
     }
 

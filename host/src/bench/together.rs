@@ -46,7 +46,7 @@ impl Run<'_> {
     fn profile_together(&mut self, count: usize) -> Result<Option<ProfileAt>> {
         let (sequences, next) = begin(self.engine, self.prompt, count)?;
         let profile = self.engine.profile_of_many(&sequences, &next, PROFILE_REPETITIONS)?;
-        let kv_bytes = count as u64 * kv_bytes(self.spec, self.engine.description().kv, PROMPT + 1);
+        let kv_bytes = count as u64 * kv_bytes(&self.model.spec, self.engine.description().kv, PROMPT + 1);
         Ok(profile.map(|profile| ProfileAt {
             sequences: count,
             depth: PROMPT,

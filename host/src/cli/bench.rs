@@ -6,14 +6,13 @@ use super::progress::LoadBar;
 use super::tuning::TuningArguments;
 use super::{Outcome, output};
 use crate::bench::{self, BenchOptions, LlamaBench, Peer, PromptTokens, sha256, svg};
-use crate::cuda;
 use crate::device::DeviceChoice;
 use crate::generate::prompt;
 use crate::load::{EngineOptions, Model};
 use crate::tuning::Tuning;
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Measure decode and prompt rates, beside the memory's limit and beside llama.cpp
 ///
@@ -49,14 +48,21 @@ pub struct Arguments {
     /// Measurements of each
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u16).range(1..))]
     reps: u16,
-    /// Fill the cache with this text, over and over, instead of tokens from all over the vocabulary
+    /// Decode behind this text, too, at each depth; a text that is too short begins again
     #[arg(long, value_name = "PATH")]
     real_prompt: Option<PathBuf>,
-    /// llama.cpp's llama-bench, to be run on the same file in turns; for --sequences llama-batched-bench beside it
+    /// Everything behind the text alone, nothing behind tokens from all over the vocabulary
+    #[arg(long, requires = "real_prompt")]
+    no_synthetic: bool,
+    /// llama.cpp's llama-bench, to be run on the same file in turns; for --sequences llama-batched-bench beside it, for
+    /// --real-prompt llama-completion
     #[arg(long, value_name = "PATH", requires = "model")]
     peer: Option<PathBuf>,
     #[command(flatten)]
     peer_limit: PeerArguments,
+    /// Measurements of each by the peer, in turns with the first of ours [default: as many as --reps]
+    #[arg(long, value_name = "N", requires = "peer", value_parser = value_parser!(u16).range(1..))]
+    peer_reps: Option<u16>,
     /// Steps that a GPU takes in one recording
     #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=32))]
     graph_steps: Option<u8>,
@@ -78,22 +84,27 @@ pub struct Arguments {
 }
 
 /// What is measured if nothing is asked for.
-struct Defaults {
-    depths: &'static [usize],
-    tokens: usize,
+pub(super) struct Defaults {
+    pub(super) depths: &'static [usize],
+    pub(super) tokens: usize,
     prompt_sizes: &'static [usize],
 }
 
-const GPU: Defaults = Defaults {
+pub(super) const GPU: Defaults = Defaults {
     depths: &[0, 512, 4096, 16384, 32768],
     tokens: 128,
     prompt_sizes: &[128, 512, 2048],
 };
-const CPU: Defaults = Defaults {
+pub(super) const CPU: Defaults = Defaults {
     depths: &[0, 512],
     tokens: 32,
     prompt_sizes: &[128],
 };
+
+/// The sizes that leave room for `more` tokens where there is room for `most`.
+pub(super) fn fitting(sizes: &[usize], more: usize, most: usize) -> Vec<usize> {
+    sizes.iter().copied().filter(|size| size + more <= most).collect()
+}
 
 /// Measures and prints.
 pub fn run(arguments: Arguments) -> Result<Outcome> {
@@ -103,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     let bar = LoadBar::start("the model", arguments.quiet);
     let model = Model::open(arguments.model.as_deref())?;
     let options = arguments.options(model.spec.context_length)?;
-    let prompt = arguments.prompt(&model, options.context())?;
+    let prompts = arguments.prompts(&model, options.context())?;
     let engine_options = EngineOptions {
         device: arguments.device,
         context: options.context(),
@@ -129,7 +140,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         }
     };
     let peer = peer.as_mut().map(|peer| peer as &mut dyn Peer);
-    let mut report = bench::run(engine.as_mut(), &model, &prompt, &options, peer, &mut note)?;
+    let mut report = bench::run(engine.as_mut(), &model, &prompts, &options, peer, &mut note)?;
     if !arguments.no_hash {
         report.model.sha256 = Some(sha256(&model.gguf));
     }
@@ -143,30 +154,31 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-impl Arguments {
-    fn uses_cpu(&self) -> bool {
-        match self.device {
-            DeviceChoice::Cpu => true,
-            DeviceChoice::Auto => cuda::select(None).is_err(),
-            DeviceChoice::Cuda(_) => false,
-        }
-    }
+/// The first `count` tokens of a file's text. Where the file lies is no part of a result.
+pub(super) fn real_prompt(model: &Model, path: &Path, count: usize) -> Result<PromptTokens> {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    Ok(PromptTokens::text(
+        &model.tokenizer,
+        &prompt::read_text(path)?,
+        &name,
+        count,
+    )?)
+}
 
+impl Arguments {
     /// What to measure of a model with room for `most` tokens.
     fn options(&self, most: usize) -> Result<BenchOptions> {
-        let defaults = if self.uses_cpu() { CPU } else { GPU };
+        let defaults = if self.device.is_cpu() { CPU } else { GPU };
         let tokens = self.tokens.map_or(defaults.tokens, |tokens| tokens as usize);
-        let fitting = |sizes: &[usize], more: usize| -> Vec<usize> {
-            sizes.iter().copied().filter(|size| size + more <= most).collect()
-        };
         let depths = self.depth.clone();
         let prompt_sizes = self.prompt_sizes.clone();
         let options = BenchOptions {
-            depths: depths.unwrap_or_else(|| fitting(defaults.depths, tokens + 2)),
+            depths: depths.unwrap_or_else(|| fitting(defaults.depths, tokens + 2, most)),
             tokens,
-            prompt_sizes: prompt_sizes.unwrap_or_else(|| fitting(defaults.prompt_sizes, 0)),
+            prompt_sizes: prompt_sizes.unwrap_or_else(|| fitting(defaults.prompt_sizes, 0, most)),
             sequences: self.sequences.iter().map(|&count| usize::from(count)).collect(),
             repetitions: usize::from(self.reps),
+            peer_repetitions: usize::from(self.peer_reps.unwrap_or(self.reps)),
             profile: self.profile,
         };
         ensure!(
@@ -181,18 +193,17 @@ impl Arguments {
         Ok(options)
     }
 
-    fn prompt(&self, model: &Model, count: usize) -> Result<PromptTokens> {
-        let Some(path) = &self.real_prompt else {
-            return Ok(PromptTokens::spread(model.spec.vocab_size, count));
-        };
-        let ids = model.text_ids(&prompt::read_text(path)?)?;
-        Ok(PromptTokens::text(&ids, &path.display().to_string(), count)?)
+    /// What fills the cache, each of `count` tokens.
+    fn prompts(&self, model: &Model, count: usize) -> Result<Vec<PromptTokens>> {
+        let synthetic = (!self.no_synthetic).then(|| PromptTokens::spread(model.spec.vocab_size, count));
+        let real = self.real_prompt.as_deref().map(|path| real_prompt(model, path, count));
+        synthetic.map(Ok).into_iter().chain(real).collect()
     }
 
     fn peer(&self) -> Option<LlamaBench> {
         let (binary, model) = (self.peer.as_ref()?, self.model.as_ref()?);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let peer = match self.uses_cpu() {
+        let peer = match self.device.is_cpu() {
             true => LlamaBench::on_cpu(binary, model, self.threads.map_or_else(cores, usize::from)),
             false => LlamaBench::on_gpu(binary, model),
         };
@@ -207,6 +218,7 @@ impl Arguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::PromptKind;
     use clap::{FromArgMatches, Parser};
 
     #[derive(Parser)]
@@ -254,6 +266,23 @@ mod tests {
         assert!(error.contains("--prompt-sizes"), "{error}");
         let endless = ["bench", "--device", "cpu", "--depth", "18446744073709551615"];
         assert!(parse(&endless).options(100).is_err());
+    }
+
+    #[test]
+    fn a_text_joins_what_is_synthetic_or_takes_its_place() {
+        let model = Model::open(None).unwrap();
+        let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/heldout.txt");
+        let kinds = |words: &[&str]| -> Vec<PromptKind> {
+            let prompts = parse(&[&["bench"], words].concat()).prompts(&model, 9).unwrap();
+            prompts.iter().map(|prompt| prompt.facts().kind).collect()
+        };
+        assert_eq!(kinds(&[]), [PromptKind::Synthetic]);
+        assert_eq!(
+            kinds(&["--real-prompt", text]),
+            [PromptKind::Synthetic, PromptKind::Real]
+        );
+        assert_eq!(kinds(&["--real-prompt", text, "--no-synthetic"]), [PromptKind::Real]);
+        assert!(Command::try_parse_from(["bench", "--no-synthetic"]).is_err());
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod output;
 mod peer;
 mod perplexity;
 mod progress;
+mod repeat;
 mod synth;
 mod tokenize;
 mod trace_diff;
@@ -53,6 +54,7 @@ enum Command {
     Kernels(kernels::Arguments),
     Synth(synth::Arguments),
     Bench(bench::Arguments),
+    Repeat(repeat::Arguments),
     Tune(tune::Arguments),
     Accuracy(accuracy::Arguments),
     TraceDiff(trace_diff::Arguments),
@@ -78,6 +80,7 @@ pub fn run() -> ExitCode {
         Command::Kernels(arguments) => kernels::run(arguments),
         Command::Synth(arguments) => synth::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
+        Command::Repeat(arguments) => repeat::run(arguments),
         Command::Tune(arguments) => tune::run(arguments),
         Command::Accuracy(arguments) => accuracy::run(arguments),
         Command::TraceDiff(arguments) => trace_diff::run(arguments),
