@@ -48,23 +48,36 @@ impl Meeting {
 
     /// [`total`](Self::total) for blocks of about `2 · AT_ONCE` warps: so many loads are under way at the same time.
     /// `AT_ONCE` is a multiple of 4.
+    ///
+    /// Blocks of just so many warps have a way of their own: every instruction behind the barrier is on all others' way.
     #[inline(always)]
     pub fn total_of<const AT_ONCE: usize>(self, lane: u32, warps: u32) -> f32 {
-        let mut warp = lane >> 4;
-        let mut sum = 0.0;
+        let all = 2 * AT_ONCE as u32;
+        if warps == all {
+            let sum = self.some::<AT_ONCE>(lane >> 4, lane, None);
+            return sum + warp::shuffle_xor(sum, 16);
+        }
+        let (mut warp, mut sum) = (lane >> 4, 0.0);
         while warp < warps {
-            let mut parts = [0.0; AT_ONCE];
-            unroll!(for I in 0..AT_ONCE {
-                if warp + 2 * (I as u32) < warps {
-                    parts[I] = self.0.load((warp + 2 * I as u32) * 16 + (lane & 15));
-                }
-            });
-            unroll!(for I in 0..(AT_ONCE - 4) {
-                parts[I % 4] += parts[I + 4];
-            });
-            sum += (parts[0] + parts[1]) + (parts[2] + parts[3]);
-            warp = rolled(warp + 2 * AT_ONCE as u32);
+            sum += self.some::<AT_ONCE>(warp, lane, Some(warps));
+            warp = rolled(warp + all);
         }
         sum + warp::shuffle_xor(sum, 16)
+    }
+
+    /// The sum of row `lane % 16` over every other warp from `first` on, `AT_ONCE` of them, or those below `warps`.
+    #[inline(always)]
+    fn some<const AT_ONCE: usize>(self, first: u32, lane: u32, warps: Option<u32>) -> f32 {
+        let mut parts = [0.0; AT_ONCE];
+        unroll!(for I in 0..AT_ONCE {
+            let warp = first + 2 * I as u32;
+            if warps.is_none_or(|warps| warp < warps) {
+                parts[I] = self.0.load(warp * 16 + (lane & 15));
+            }
+        });
+        unroll!(for I in 0..(AT_ONCE - 4) {
+            parts[I % 4] += parts[I + 4];
+        });
+        (parts[0] + parts[1]) + (parts[2] + parts[3])
     }
 }

@@ -32,14 +32,10 @@ impl Residual {
         let at = (16 * group + (lane & 15)) as usize;
         // SAFETY: the caller's.
         unsafe {
-            if lane < 16 {
-                global::store(self.x.as_mut_ptr().add(at), x);
-                global::store(self.gained.as_mut_ptr().add(at), x * gain);
-            }
+            global::store_if(lane < 16, self.x.as_mut_ptr().add(at), x);
+            global::store_if(lane < 16, self.gained.as_mut_ptr().add(at), x * gain);
             let squares = sum_of_16(x * x);
-            if lane == 0 {
-                global::store(self.squares.as_mut_ptr().add(group as usize), squares);
-            }
+            global::store_if(lane == 0, self.squares.as_mut_ptr().add(group as usize), squares);
         }
     }
 

@@ -68,6 +68,25 @@ stores! {
     store_volatile, CV;
 }
 
+/// [`store`] where `condition` holds, as one predicated instruction. A branch would part the lanes, and the assembler writes
+/// what follows once for each part.
+///
+/// # Safety
+/// Where `condition` holds, `to` points to a writable, aligned float.
+#[inline(always)]
+#[track_caller]
+pub unsafe fn store_if(condition: bool, to: *mut f32, value: f32) {
+    on! { ptx {
+        // SAFETY: the caller's.
+        unsafe { core::arch::asm!("{{ .reg .pred q; setp.ne.u32 q, {c}, 0; @q st.global.f32 [{p}], {v}; }}", c = in(reg32) u32::from(condition), p = in(reg64) to, v = in(reg32) value, options(nostack)) }
+    } emu {
+        if condition {
+            // SAFETY: the caller's.
+            unsafe { store(to, value) }
+        }
+    } }
+}
+
 /// An L2 eviction policy for [`load_policy`] and [`store_policy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePolicy(pub(crate) u64);
