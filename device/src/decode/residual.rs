@@ -97,17 +97,26 @@ impl Squares {
         self
     }
 
-    /// 1 / rms of a stream of `columns`. All lanes of the warp call this together.
+    /// The lane's share but for its first vector.
     #[inline(always)]
-    pub fn inverse_rms(self, columns: u32, eps: f32) -> f32 {
-        let F32x4([a, b, c, d]) = self.first;
-        let mut sum = (a + b) + (c + d);
-        let mut at = self.lane + 32;
+    fn rest(&self) -> f32 {
+        let (mut sum, mut at) = (0.0, self.lane + 32);
         while at < self.vectors {
             // SAFETY: there is a vector for every 64 columns.
             let F32x4([a, b, c, d]) = unsafe { global::load(self.from.add(at as usize)) };
             sum += (a + b) + (c + d);
             at = rolled(at + 32);
+        }
+        sum
+    }
+
+    /// 1 / rms of a stream of `columns`. All lanes of the warp call this together.
+    #[inline(always)]
+    pub fn inverse_rms(self, columns: u32, eps: f32) -> f32 {
+        let F32x4([a, b, c, d]) = self.first;
+        let mut sum = (a + b) + (c + d);
+        if self.vectors > 32 {
+            sum += self.rest();
         }
         sum = sum_of_4(sum_of_4(sum, 8), 2);
         sum += warp::shuffle_xor(sum, 1);

@@ -41,7 +41,7 @@ pub fn rolled(number: u32) -> u32 {
     on! { ptx {
         let mut number = number;
         // SAFETY: no instruction.
-        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
+        unsafe { core::arch::asm!(".pragma \"nounroll\"; // {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
         number
     } emu { number } }
 }
