@@ -7,7 +7,7 @@
 
 use super::topk::Chosen;
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// Ranks at most.
 pub const MAX_USED: u32 = 32;
@@ -90,10 +90,10 @@ impl Choices {
                     weight: f32::from_bits((word >> 32) as u32),
                 };
             }
-            look = rolled(look + 1);
+            look = stepped(look + 1);
             if look == LOOKS {
                 pdl::wait();
-                look = rolled(look + 1);
+                look = stepped(look + 1);
             }
         }
     }

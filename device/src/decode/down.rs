@@ -26,7 +26,7 @@ use super::{
 };
 use crate::tile::{Q4KTile, Q6KTile, Stages, Tile};
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $tile:ty;)*) => {$(
@@ -121,7 +121,7 @@ unsafe fn weighted_rows<T: Tile>(
         thread::sync_threads();
         // Not known to be the condition above: the compiler would write the products twice, and code that runs once is
         // slow to fetch.
-        if rolled(at.warp) == 0 {
+        if stepped(at.warp) == 0 {
             copy::wait::<0>();
             let x = aside.load(32 + at.lane) + meeting.total_of::<12>(at.lane, at.warps);
             stream.store(group, at.lane, x, aside.load(at.lane));
@@ -164,7 +164,7 @@ impl Share {
         let (mut i, mut rows) = (0, [0.0; 2]);
         loop {
             let at = Place {
-                lane: rolled(at.lane),
+                lane: stepped(at.lane),
                 ..at
             };
             let x = activation::<T>(&columns, at.lane);
@@ -177,7 +177,7 @@ impl Share {
                 float::fma(part[0], weight, rows[0]),
                 float::fma(part[1], weight, rows[1]),
             ];
-            i = rolled(i + 1);
+            i = stepped(i + 1);
             if i >= self.count {
                 return rows;
             }

@@ -1,7 +1,7 @@
 //! Where the warps of a block meet: partial sums of 16 rows each, added in the order of the warps.
 
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// Partial sums of 16 rows of each warp of a block.
 #[derive(Clone, Copy)]
@@ -60,7 +60,7 @@ impl Meeting {
         let (mut warp, mut sum) = (lane >> 4, 0.0);
         while warp < warps {
             sum += self.some::<AT_ONCE>(warp, lane, Some(warps));
-            warp = rolled(warp + all);
+            warp = stepped(warp + all);
         }
         sum + warp::shuffle_xor(sum, 16)
     }

@@ -7,7 +7,7 @@
 //! **Launch**: [`enter`], where the stream was written by something else: an embedding, a prompt's last token.
 
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// The stream of one token, `columns` long, a multiple of 256.
 #[repr(C)]
@@ -91,7 +91,7 @@ impl Squares {
             unroll!(for K in 0..4 {
                 self.first.0[K] += more.0[K];
             });
-            at = rolled(at + 32);
+            at = stepped(at + 32);
         }
         self.vectors = 0;
         self
@@ -105,7 +105,7 @@ impl Squares {
             // SAFETY: there is a vector for every 64 columns.
             let F32x4([a, b, c, d]) = unsafe { global::load(self.from.add(at as usize)) };
             sum += (a + b) + (c + d);
-            at = rolled(at + 32);
+            at = stepped(at + 32);
         }
         sum
     }

@@ -13,7 +13,7 @@
 use super::choices::Choices;
 use super::topk::key;
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// Sums of an expert: four cost a launch of 128 blocks 0.25 µs, one 1.0, and more save nothing.
 pub const COPIES: usize = 4;
@@ -95,7 +95,7 @@ impl Routing {
             }
             while (word as usize) < Self::words(self.experts as usize) {
                 global::store(self.sums.as_mut_ptr().add(word as usize), 0u64);
-                word = rolled(word + thread::block_dim_x());
+                word = stepped(word + thread::block_dim_x());
             }
         }
     }
@@ -186,7 +186,7 @@ impl Router {
                 let to = room.address_of(expert * Self::ROW + 16 * quarter);
                 copy::async_16(to, self.weights.as_ptr().wrapping_add(from).cast());
             }
-            item = rolled(item + thread::block_dim_x());
+            item = stepped(item + thread::block_dim_x());
         }
         copy::commit();
     }
@@ -233,7 +233,7 @@ impl Router {
                 // SAFETY: the caller's.
                 unsafe { atomic::gpu::reduce_add(self.routing.sums.as_mut_ptr().add(at), word(share)) }
             }
-            expert = rolled(expert + thread::block_dim_x());
+            expert = stepped(expert + thread::block_dim_x());
         }
     }
 }

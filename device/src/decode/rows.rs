@@ -7,7 +7,7 @@ use super::columns::Columns;
 use super::meeting::Meeting;
 use crate::tile::{Activation, Q4KTile, Q6KTile, Stage, Tile};
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// Weight types that the decode kernels take, as kernels know them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
             loaded = false;
             let part = tile.multiply(tile.scales(at.lane), &activation, at.lane);
             rows = [rows[0] + part[0], rows[1] + part[1]];
-            block = rolled(block + at.warps);
+            block = stepped(block + at.warps);
             if block >= at.blocks {
                 break;
             }

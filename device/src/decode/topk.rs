@@ -9,7 +9,7 @@
 //! of n experts have at least k/n of it, so that makes no difference.)
 
 use cuda_std::prelude::*;
-use cuda_std::unroll::rolled;
+use cuda_std::unroll::stepped;
 
 /// Experts at most.
 pub const MAX_EXPERTS: u32 = 256;
@@ -82,7 +82,7 @@ fn distinct<const N: usize>(keys: &[[u32; 4]; N], rank: u32) -> Option<u32> {
         });
         let takers = warp::ballot(mine);
         equal |= takers & (takers - 1) != 0 || warp::ballot(row[0] == key) != 0;
-        round = rolled(round + 1);
+        round = stepped(round + 1);
     }
     if equal {
         return None;
@@ -185,7 +185,7 @@ fn pick<const N: usize, const WEIGH: bool>(mut keys: [[u32; 4]; N], rank: u32, u
             };
         }
         taken += equals;
-        round = rolled(round + 1);
+        round = stepped(round + 1);
     }
     let expert = found.expert::<N>(rank);
     Chosen {
@@ -225,7 +225,7 @@ fn rank_all<const N: usize>(mut keys: [[u32; 4]; N], used: u32, scale: f32, lane
         }
         (mine, expert) = if lane == round { (key, winner) } else { (mine, expert) };
         first = if round == 0 { key } else { first };
-        round = rolled(round + 1);
+        round = stepped(round + 1);
     }
     let part = if lane < used {
         weight(mine, logit(first), scale)

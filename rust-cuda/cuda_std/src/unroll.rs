@@ -41,6 +41,19 @@ pub fn rolled(number: u32) -> u32 {
     on! { ptx {
         let mut number = number;
         // SAFETY: no instruction.
+        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
+        number
+    } emu { number } }
+}
+
+/// [`rolled`], also for the assembler, which repeats the bodies of loops that it makes out: four times what runs once then lies
+/// between what comes before it and what comes behind. Where a loop goes round often its repetitions are worth having.
+#[inline(always)]
+#[must_use]
+pub fn stepped(number: u32) -> u32 {
+    on! { ptx {
+        let mut number = number;
+        // SAFETY: no instruction.
         unsafe { core::arch::asm!(".pragma \"nounroll\"; // {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
         number
     } emu { number } }
