@@ -123,7 +123,7 @@ unsafe fn weighted_rows<T: Tile>(
         // slow to fetch.
         if stepped(at.warp) == 0 {
             copy::wait::<0>();
-            let x = aside.load(32 + at.lane) + meeting.total_of::<12>(at.lane, at.warps);
+            let x = aside.load(32 + at.lane) + meeting.total_at_once::<12>(at.lane, at.warps);
             stream.store(group, at.lane, x, aside.load(at.lane));
         }
     }

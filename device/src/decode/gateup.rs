@@ -170,8 +170,8 @@ unsafe fn chosen_rows<T: Tile>(
         thread::sync_threads();
         if at.warp == 0 {
             let (gate, up) = (
-                meetings[0].total(at.lane, at.warps),
-                meetings[1].total(at.lane, at.warps),
+                meetings[0].total_at_once::<4>(at.lane, at.warps),
+                meetings[1].total_at_once::<4>(at.lane, at.warps),
             );
             if at.lane < 16 {
                 let row = rank * shape.ff + 16 * group + at.lane;

@@ -48,21 +48,25 @@ impl Meeting {
 
     /// [`total`](Self::total) for blocks of about `2 · AT_ONCE` warps: so many loads are under way at the same time.
     /// `AT_ONCE` is a multiple of 4.
-    ///
-    /// Blocks of just so many warps have a way of their own: every instruction behind the barrier is on all others' way.
     #[inline(always)]
     pub fn total_of<const AT_ONCE: usize>(self, lane: u32, warps: u32) -> f32 {
-        let all = 2 * AT_ONCE as u32;
-        if warps == all {
-            let sum = self.some::<AT_ONCE>(lane >> 4, lane, None);
-            return sum + warp::shuffle_xor(sum, 16);
-        }
         let (mut warp, mut sum) = (lane >> 4, 0.0);
         while warp < warps {
             sum += self.some::<AT_ONCE>(warp, lane, Some(warps));
-            warp = stepped(warp + all);
+            warp = stepped(warp + 2 * AT_ONCE as u32);
         }
         sum + warp::shuffle_xor(sum, 16)
+    }
+
+    /// The same, with a way of its own for just `2 · AT_ONCE` warps: every instruction behind the barrier is on all others'
+    /// way, and branches more than any.
+    #[inline(always)]
+    pub fn total_at_once<const AT_ONCE: usize>(self, lane: u32, warps: u32) -> f32 {
+        if warps == 2 * AT_ONCE as u32 {
+            let sum = self.some::<AT_ONCE>(lane >> 4, lane, None);
+            return sum + warp::shuffle_xor(sum, 16);
+        }
+        self.total_of::<AT_ONCE>(lane, warps)
     }
 
     /// The sum of row `lane % 16` over every other warp from `first` on, `AT_ONCE` of them, or those below `warps`.

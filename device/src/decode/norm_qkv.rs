@@ -83,7 +83,7 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
             with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, early));
         thread::sync_threads();
         if at.warp == 0 {
-            let sum = meeting.total(at.lane, at.warps);
+            let sum = meeting.total_at_once::<4>(at.lane, at.warps);
             if at.lane < 16 {
                 global::store(out.add(row), float::fma(sum, scale, bias));
             }

@@ -125,7 +125,7 @@ unsafe fn project(
         router.arrived();
         thread::sync_threads();
         if finishes {
-            let x = x + meeting.total_of::<8>(at.lane, at.warps);
+            let x = x + meeting.total_at_once::<8>(at.lane, at.warps);
             if at.warp == writer {
                 stream.store(group, at.lane, x, gain);
             }
