@@ -1,14 +1,12 @@
 //! `sparkinfer bench`: how fast a model runs here.
 
-use super::cache::CacheArguments;
+use super::engine::EngineArguments;
 use super::peer::PeerArguments;
 use super::progress::LoadBar;
-use super::tuning::TuningArguments;
 use super::{Outcome, output};
 use crate::bench::{self, BenchOptions, LlamaBench, Peer, PromptTokens, sha256, svg};
-use crate::device::DeviceChoice;
 use crate::generate::prompt;
-use crate::load::{EngineOptions, Model};
+use crate::load::Model;
 use crate::tuning::Tuning;
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
@@ -20,19 +18,8 @@ use std::path::{Path, PathBuf};
 /// depth. The limit is what a token must read over the bandwidth that is measured in the same run.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// GGUF file; the bundled model if not given
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// Where to compute: auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t)]
-    device: DeviceChoice,
     #[command(flatten)]
-    cache: CacheArguments,
-    #[command(flatten)]
-    tuning: TuningArguments,
-    /// Threads of the CPU engine [default: one per core]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    engine: EngineArguments,
     /// Tokens in the cache before decoding [default: 0,512,4096,16384,32768 on a GPU, 0,512 on the CPU, as the model allows]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     depth: Option<Vec<usize>>,
@@ -112,18 +99,10 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         output::check_writable(path)?;
     }
     let bar = LoadBar::start("the model", arguments.quiet);
-    let model = Model::open(arguments.model.as_deref())?;
+    let model = arguments.engine.open()?;
     let options = arguments.options(model.spec.context_length)?;
     let prompts = arguments.prompts(&model, options.context())?;
-    let engine_options = EngineOptions {
-        device: arguments.device,
-        context: options.context(),
-        threads: arguments.threads.map(usize::from),
-        sequences: options.most_sequences(),
-        exact: false,
-        kv: arguments.cache.kv_type,
-        tuning: arguments.tuning.source()?,
-    };
+    let engine_options = arguments.engine.options(options.context(), options.most_sequences())?;
     let mut engine = model.engine(&engine_options, &mut |done, all| bar.set(done, all))?;
     drop(bar);
     if let Some(steps) = arguments.graph_steps {
@@ -168,7 +147,7 @@ pub(super) fn real_prompt(model: &Model, path: &Path, count: usize) -> Result<Pr
 impl Arguments {
     /// What to measure of a model with room for `most` tokens.
     fn options(&self, most: usize) -> Result<BenchOptions> {
-        let defaults = if self.device.is_cpu() { CPU } else { GPU };
+        let defaults = if self.engine.device.is_cpu() { CPU } else { GPU };
         let tokens = self.tokens.map_or(defaults.tokens, |tokens| tokens as usize);
         let depths = self.depth.clone();
         let prompt_sizes = self.prompt_sizes.clone();
@@ -201,14 +180,14 @@ impl Arguments {
     }
 
     fn peer(&self) -> Option<LlamaBench> {
-        let (binary, model) = (self.peer.as_ref()?, self.model.as_ref()?);
+        let (binary, model) = (self.peer.as_ref()?, self.engine.model.as_ref()?);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let peer = match self.device.is_cpu() {
-            true => LlamaBench::on_cpu(binary, model, self.threads.map_or_else(cores, usize::from)),
+        let peer = match self.engine.device.is_cpu() {
+            true => LlamaBench::on_cpu(binary, model, self.engine.threads().unwrap_or_else(cores)),
             false => LlamaBench::on_gpu(binary, model),
         };
         let peer = peer.within(self.peer_limit.limit());
-        Some(match self.cache.kv_type {
+        Some(match self.engine.cache.kv_type {
             Some(kv) => peer.with_cache(kv),
             None => peer,
         })

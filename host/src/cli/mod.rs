@@ -10,6 +10,7 @@ mod accuracy;
 mod bench;
 mod cache;
 mod doctor;
+mod engine;
 mod generate;
 mod inspect;
 mod interrupt;

@@ -1,13 +1,11 @@
 //! `sparkinfer repeat`: whether decoding gives the same tokens each time.
 
 use super::bench::{CPU, GPU, fitting, real_prompt};
-use super::cache::CacheArguments;
+use super::engine::EngineArguments;
 use super::progress::LoadBar;
-use super::tuning::TuningArguments;
 use super::{Outcome, output};
 use crate::bench::{PromptTokens, RepeatOptions, RepeatReport, repeat, sha256};
-use crate::device::DeviceChoice;
-use crate::load::{EngineOptions, Model};
+use crate::load::Model;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use std::path::PathBuf;
@@ -18,19 +16,8 @@ use std::path::PathBuf;
 /// whether all runs gave the same tokens, and their SHA-256; the exit code is 1 if any did not.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// GGUF file; the bundled model if not given
-    #[arg(long, value_name = "PATH")]
-    model: Option<PathBuf>,
-    /// Where to compute: auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t)]
-    device: DeviceChoice,
     #[command(flatten)]
-    cache: CacheArguments,
-    #[command(flatten)]
-    tuning: TuningArguments,
-    /// Threads of the CPU engine [default: one per core]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
+    engine: EngineArguments,
     /// Tokens in the cache before the first one [default: 0,512,4096,16384,32768 on a GPU, 0,512 on the CPU, as the model allows]
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     depth: Option<Vec<usize>>,
@@ -66,10 +53,10 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
         output::check_writable(path)?;
     }
     let bar = LoadBar::start("the model", arguments.quiet);
-    let model = Model::open(arguments.model.as_deref())?;
+    let model = arguments.engine.open()?;
     let options = arguments.options(model.spec.context_length)?;
     let prompt = arguments.prompt(&model, options.context())?;
-    let mut engine = model.engine(&arguments.engine(options.context())?, &mut |done, all| {
+    let mut engine = model.engine(&arguments.engine.options(options.context(), 1)?, &mut |done, all| {
         bar.set(done, all)
     })?;
     drop(bar);
@@ -88,7 +75,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome> {
 impl Arguments {
     /// What to repeat with a model with room for `most` tokens.
     fn options(&self, most: usize) -> Result<RepeatOptions> {
-        let (defaults, tokens) = match self.device.is_cpu() {
+        let (defaults, tokens) = match self.engine.device.is_cpu() {
             true => (CPU, CPU.tokens),
             false => (GPU, GPU_TOKENS),
         };
@@ -113,18 +100,6 @@ impl Arguments {
             Some(path) => real_prompt(model, path, count),
             None => Ok(PromptTokens::spread(model.spec.vocab_size, count)),
         }
-    }
-
-    fn engine(&self, context: usize) -> Result<EngineOptions> {
-        Ok(EngineOptions {
-            device: self.device,
-            context,
-            threads: self.threads.map(usize::from),
-            sequences: 1,
-            exact: false,
-            kv: self.cache.kv_type,
-            tuning: self.tuning.source()?,
-        })
     }
 
     fn publish(&self, report: &RepeatReport) -> Result<Outcome> {
