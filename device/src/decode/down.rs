@@ -26,7 +26,7 @@ use super::{
 };
 use crate::tile::{Q4KTile, Q6KTile, Stages, Tile};
 use cuda_std::prelude::*;
-use cuda_std::unroll::stepped;
+use cuda_std::unroll::{rolled, stepped};
 
 macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident = $tile:ty;)*) => {$(
@@ -121,7 +121,7 @@ unsafe fn weighted_rows<T: Tile>(
         thread::sync_threads();
         // Not known to be the condition above: the compiler would write the products twice, and code that runs once is
         // slow to fetch.
-        if stepped(at.warp) == 0 {
+        if rolled(at.warp) == 0 {
             copy::wait::<0>();
             let x = aside.load(32 + at.lane) + meeting.total_at_once::<12>(at.lane, at.warps);
             stream.store(group, at.lane, x, aside.load(at.lane));
@@ -164,7 +164,7 @@ impl Share {
         let (mut i, mut rows) = (0, [0.0; 2]);
         loop {
             let at = Place {
-                lane: stepped(at.lane),
+                lane: rolled(at.lane),
                 ..at
             };
             let x = activation::<T>(&columns, at.lane);
