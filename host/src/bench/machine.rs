@@ -108,8 +108,12 @@ fn commit(folder: &Path) -> Option<Commit> {
 
 /// The SHA-256 of each of a model's files, in hexadecimal.
 pub fn sha256(gguf: &Gguf) -> Vec<String> {
-    let hash = |bytes: &[u8]| Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    gguf.contents().map(hash).collect()
+    gguf.contents().map(sha256_of).collect()
+}
+
+/// The SHA-256 of bytes, in hexadecimal.
+pub(super) fn sha256_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -71,7 +71,10 @@ impl Run<'_> {
     fn decode_row(&mut self, prompt: &PromptTokens, depth: usize, bandwidth: Option<f64>) -> Result<DecodeRow> {
         let (tokens, ids) = (self.options.tokens, prompt.ids());
         let first = ids[depth.min(ids.len() - 1)];
-        let text = prompt.beginning(&self.model.tokenizer, depth);
+        let text = self
+            .peer
+            .as_ref()
+            .and_then(|_| prompt.beginning(&self.model.tokenizer, depth));
         let (ours, peer) = self.interleaved(
             |engine| Ok(decode_rate(engine, first, tokens)?),
             |peer| match &text {

@@ -200,15 +200,13 @@ impl LlamaBench {
 
     fn facts_of(&self, run: Run) -> PeerFacts {
         PeerFacts {
-            name: "llama.cpp".to_owned(),
             build: format!("{} ({})", run.build_number, run.build_commit),
             device: if run.gpu_info.is_empty() {
                 run.cpu_info
             } else {
                 run.gpu_info
             },
-            arguments: self.arguments.join(" "),
-            behind_text: None,
+            ..self.untold()
         }
     }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
+use super::machine::sha256_of;
 use super::measure::fill;
 use super::{BenchError, Machine, ModelFacts, PromptFacts, PromptTokens, Result};
 use crate::engine::Engine;
@@ -165,7 +165,7 @@ impl RepeatRow {
             depth,
             identical: differences.is_empty(),
             distinct: output_ids.iter().collect::<HashSet<_>>().len(),
-            sha256: Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect(),
+            sha256: sha256_of(line.as_bytes()),
             output_ids,
             differences,
         }

@@ -192,10 +192,8 @@ fn stream(piece: &str) -> io::Result<()> {
 /// Prints the numbers of a prompt's tokens on a line, and those of each text on another; a text without tokens is an empty
 /// line.
 fn show_tokens<'a>(prompt: &'a [u32], texts: impl IntoIterator<Item = &'a [u32]>) -> io::Result<()> {
-    let lines = std::iter::once(prompt).chain(texts);
-    lines
-        .into_iter()
-        .try_for_each(|ids| stream(&(listing::ids_line(ids) + "\n")))
+    let mut lines = std::iter::once(prompt).chain(texts);
+    lines.try_for_each(|ids| stream(&(listing::ids_line(ids) + "\n")))
 }
 
 /// What `--json` prints.

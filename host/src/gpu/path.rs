@@ -17,6 +17,7 @@ use super::{DeviceError, Needs};
 use crate::model::{Attention, KvType, ModelSpec};
 use crate::tuning::Tuning;
 use sparkinfer_device::decode::kv::KvFormat;
+use sparkinfer_device::decode::plan::Multiprocessors;
 
 /// How a model is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,10 +113,12 @@ impl Layout {
             sequences: options.sequences.max(1),
         };
         let target = Target {
-            multiprocessors,
+            multiprocessors: Multiprocessors {
+                count: multiprocessors,
+                shared_bytes: 0,
+            },
             tuning: options.tuning,
             depth: Depth::Any,
-            shared_bytes: 0,
             clusters: false,
             parts: false,
         };
@@ -347,7 +350,7 @@ impl Layout {
     /// What plans that are made from now on are told of the device: whether they may have clusters, and how many bytes of
     /// shared memory a multiprocessor has.
     pub fn set_device(&mut self, clusters: bool, shared_bytes: u32) {
-        self.target.shared_bytes = shared_bytes;
+        self.target.multiprocessors.shared_bytes = shared_bytes;
         self.target.clusters = clusters;
     }
 

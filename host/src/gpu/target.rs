@@ -26,14 +26,12 @@ pub enum Depth {
 /// A device as plans see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
-    /// Multiprocessors: how many blocks make a full wave.
-    pub multiprocessors: u32,
+    /// Its multiprocessors: how many blocks make a full wave, and what shared memory they have.
+    pub multiprocessors: Multiprocessors,
     /// The choices.
     pub tuning: Tuning,
     /// How deep the positions are that plans are for.
     pub depth: Depth,
-    /// Bytes of shared memory of a multiprocessor; 0: not known.
-    pub shared_bytes: u32,
     /// Kernels may be launched in clusters.
     pub clusters: bool,
     /// What reads attention's output takes it in parts.
@@ -61,7 +59,7 @@ impl Target {
             least_chunks: attention_least_chunks,
             ..shape
         };
-        let plan = AttentionPlan::new(shape, format, head_dim, self.multiprocessors)?;
+        let plan = AttentionPlan::new(shape, format, head_dim, self.multiprocessors.count)?;
         let splits = if attention_splits == 0 {
             plan.splits
         } else {
@@ -77,7 +75,7 @@ impl Target {
         }
         let plan = plan.with(splits, attention_warps);
         if self.depth == Depth::SeveralClusters && self.parts && self.clusters && attention_splits == 0 {
-            return Ok(plan.spread(self.multiprocessors));
+            return Ok(plan.spread(self.multiprocessors.count));
         }
         Ok(plan)
     }
@@ -92,30 +90,27 @@ impl Target {
 
     /// Where launches are to lie evenly: beside attention in one split.
     pub fn even(&self) -> Option<Multiprocessors> {
-        (self.depth == Depth::OneSplit).then_some(Multiprocessors {
-            count: self.multiprocessors,
-            shared_bytes: self.shared_bytes,
-        })
+        (self.depth == Depth::OneSplit).then_some(self.multiprocessors)
     }
 
     /// Blocks that make logits.
     pub fn head_blocks(&self) -> u32 {
-        self.tuning.head_blocks.clamp(1, MOST_HEAD_BLOCKS) * self.multiprocessors
+        self.tuning.head_blocks.clamp(1, MOST_HEAD_BLOCKS) * self.multiprocessors.count
     }
 
     /// Candidates that such blocks leave at most, whatever the choices.
     pub fn most_candidates(&self) -> usize {
-        (MOST_HEAD_BLOCKS * self.multiprocessors) as usize
+        (MOST_HEAD_BLOCKS * self.multiprocessors.count) as usize
     }
 
     /// Blocks of a large launch of the general path at most.
     pub fn row_blocks(&self) -> u32 {
-        self.tuning.row_blocks * self.multiprocessors
+        self.tuning.row_blocks * self.multiprocessors.count
     }
 
     /// Blocks of `warps` warps that multiply tiles at most.
     pub fn tile_blocks(&self, warps: u32) -> u32 {
-        self.multiprocessors * self.tuning.tile_warps / warps.max(1)
+        self.multiprocessors.count * self.tuning.tile_warps / warps.max(1)
     }
 }
 
@@ -127,10 +122,12 @@ mod tests {
     /// Splits and parts of a deep step of `kv_heads` key heads of 128 dims on `multiprocessors`.
     fn deep(multiprocessors: u32, clusters: bool, kv_heads: u32, window: u32) -> (u32, u32) {
         let target = Target {
-            multiprocessors,
+            multiprocessors: Multiprocessors {
+                count: multiprocessors,
+                shared_bytes: 0,
+            },
             tuning: Tuning::default(),
             depth: Depth::SeveralClusters,
-            shared_bytes: 0,
             clusters,
             parts: true,
         };

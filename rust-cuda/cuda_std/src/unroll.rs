@@ -33,42 +33,32 @@ macro_rules! unroll {
 
 pub use crate::unroll;
 
-/// The same number, of which the compiler knows nothing any more: a loop that steps to `rolled(i + 1)` stays a loop.
-/// LLVM repeats the body of short loops, and code that runs once is slow to fetch.
-#[inline(always)]
-#[must_use]
-pub fn rolled(number: u32) -> u32 {
-    on! { ptx {
-        let mut number = number;
-        // SAFETY: no instruction.
-        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
-        number
-    } emu { number } }
+macro_rules! hidden {
+    ($($(#[$doc:meta])* $name:ident, $text:literal $(, $pure:ident)?;)*) => {$(
+        $(#[$doc])*
+        #[inline(always)]
+        #[must_use]
+        pub fn $name(number: u32) -> u32 {
+            on! { ptx {
+                let mut number = number;
+                // SAFETY: no instruction.
+                unsafe { core::arch::asm!($text, n = inout(reg32) number, options($($pure,)? nomem, nostack, preserves_flags)) };
+                number
+            } emu { number } }
+        }
+    )*};
 }
 
-/// [`rolled`], also for the assembler, which repeats the bodies of loops that it makes out: four times what runs once then lies
-/// between what comes before it and what comes behind. Where a loop goes round often its repetitions are worth having.
-#[inline(always)]
-#[must_use]
-pub fn stepped(number: u32) -> u32 {
-    on! { ptx {
-        let mut number = number;
-        // SAFETY: no instruction.
-        unsafe { core::arch::asm!(".pragma \"nounroll\"; // {n}", n = inout(reg32) number, options(pure, nomem, nostack, preserves_flags)) };
-        number
-    } emu { number } }
-}
-
-/// The same number, made where this stands: a loop that uses it does not keep what follows from it in registers.
-#[inline(always)]
-#[must_use]
-pub fn remade(number: u32) -> u32 {
-    on! { ptx {
-        let mut number = number;
-        // SAFETY: no instruction.
-        unsafe { core::arch::asm!("// {n}", n = inout(reg32) number, options(nomem, nostack, preserves_flags)) };
-        number
-    } emu { number } }
+hidden! {
+    /// The same number, of which the compiler knows nothing any more: a loop that steps to `rolled(i + 1)` stays a loop.
+    /// LLVM repeats the body of short loops, and code that runs once is slow to fetch.
+    rolled, "// {n}", pure;
+    /// [`rolled`], also for the assembler, which repeats the bodies of loops that it makes out: four times what runs once
+    /// then lies between what comes before it and what comes behind. Where a loop goes round often its repetitions are worth
+    /// having.
+    stepped, ".pragma \"nounroll\"; // {n}", pure;
+    /// The same number, made where this stands: a loop that uses it does not keep what follows from it in registers.
+    remade, "// {n}";
 }
 
 #[cfg(test)]

@@ -257,7 +257,7 @@ impl DenseParts<'_> {
 /// columns, and no more than there is room for at once.
 fn head_blocks(columns: u32, target: &Target) -> u32 {
     let warps = columns.div_ceil(256).max(1);
-    let room = target.multiprocessors * (RESIDENT_WARPS / warps).max(1);
+    let room = target.multiprocessors.count * (RESIDENT_WARPS / warps).max(1);
     let blocks = target.head_blocks() * HEAD_WARPS / warps;
     blocks.min(room).clamp(1, target.most_candidates() as u32)
 }

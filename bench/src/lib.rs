@@ -1,1 +1,0 @@
-//! Benchmarks: what their programs share.
