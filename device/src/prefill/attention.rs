@@ -145,14 +145,14 @@ struct Attention<const GROUPS: usize> {
 /// A batch of the values of chunks `chunk` and `chunk + 1` of a page.
 ///
 /// # Safety
-/// As [`KvType::load_values`].
+/// As [`KvType::load`].
 #[inline(always)]
 unsafe fn two_values<T: KvType, const HD: u32>(head: *const u8, chunk: u32, at: Corner, batch: u32) -> [T::Batch; 2] {
     // SAFETY: passed on.
     unsafe {
         [
-            T::load_values::<HD>(head, chunk, at, batch),
-            T::load_values::<HD>(head, chunk + 1, at, batch),
+            T::load::<HD>(head, chunk, at, batch),
+            T::load::<HD>(head, chunk + 1, at, batch),
         ]
     }
 }
@@ -199,7 +199,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: &Arguments) {
                 if (B as u32) < HD.div_ceil(128) {
                     let mut k = [T::EMPTY; 2];
                     unroll!(for I in 0..2 {
-                        k[I] = T::load_keys::<HD>(keys, chunk + I as u32, at, B as u32);
+                        k[I] = T::load::<HD>(keys, chunk + I as u32, at, B as u32);
                     });
                     if !late {
                         v = two_values::<T, HD>(values, chunk, at, 0);

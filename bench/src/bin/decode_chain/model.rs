@@ -223,7 +223,7 @@ impl Model {
             choices: Buffer::zeroed(stream, MAX_USED as usize)?,
             best: Buffer::zeroed(stream, 32 * multiprocessors.count as usize)?,
             frequencies: Buffer::from_slice(stream, &rope::table(&radians(HEAD_DIM as usize, 1e6)))?,
-            table: Buffer::from_slice(stream, &(0..pages).rev().collect::<Vec<_>>())?,
+            table: Buffer::from_slice(stream, &(0..pages).collect::<Vec<_>>())?,
             state: Buffer::zeroed(stream, 1)?,
             ring: Buffer::zeroed(stream, RING as usize)?,
             multiprocessors,

@@ -58,7 +58,7 @@ const fn times_reach(head_dim: u32, parts: u32) -> u32 {
     match (head_dim, parts) {
         (0..=64, _) => 5,
         (65..=128, 1) => 2,
-        (65..=128, _) => 4,
+        (65..=128, _) => 6,
         _ => 1,
     }
 }

@@ -63,6 +63,7 @@ macro_rules! kernels {
             let workspace = Workspace { partial, counters };
             let all = Arguments {
                 qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
+                in_order: false,
             };
             // SAFETY: passed on: the launch has a row of everything for each sequence.
             unsafe { attend::<$format, $dims, 1, FAR>(of_sequence::<$dims>(all, pages, thread::block_idx_z())) }

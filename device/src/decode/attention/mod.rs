@@ -23,7 +23,8 @@
 //! them ([`Parts`]).
 //!
 //! **What is loaded before the wait**: position, page table, frequencies, norm weights, and each warp's first two batches
-//! (up to 128 dims, that is all of its first chunk). Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
+//! (up to 128 dims, that is all of its first chunk). These come from the page that has the chunk in a table whose pages are
+//! in order, as those of a sequence alone are, and again from the right one where the table says otherwise. Old tokens were written at least one step ago, and between then and now lies a launch that waited before it let its
 //! successor start (`topk_gateup`, and the embedding at the start of a step).
 
 mod combine;
@@ -97,6 +98,8 @@ struct Arguments {
     workspace: Workspace,
     out: *mut f32,
     shape: AttentionShape,
+    /// Page i most likely holds tokens 64i …: what a warp sends for first then need not wait for the table.
+    in_order: bool,
 }
 
 /// What a block knows before it waits.
@@ -244,7 +247,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>
             k_weight,
             new_head,
         };
-        prepare.run::<T>(|| warp.clip_first(&block));
+        prepare.run::<T>(|| warp.settle_first(&a, &block));
         thread::sync_threads();
         warp.run(&a, &block, room);
         if block.warp < block.busy() {
@@ -431,19 +434,52 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
             // SAFETY: the chunk holds an old token, so its page is in the table.
             unsafe {
                 warp.pages[0] = block.page(a, warp.chunk * CHUNK);
-                warp.loads[0] = warp.load(a, block, warp.pages[0], warp.chunk, 0);
-                warp.loads[1] = warp.load(a, block, warp.pages[0], warp.chunk, 1);
+                warp.send_first(a, block, warp.first_page(a));
                 warp.find_next(a, block);
             }
         }
         warp
     }
 
-    /// Takes the tokens that are none out of the first chunk's values, if they have come with the first two batches.
+    /// The page that is read before the table has answered.
     #[inline(always)]
-    fn clip_first(&mut self, block: &Block<HD>) {
+    fn first_page(&self, a: &Arguments) -> u32 {
+        if a.in_order {
+            self.chunk * CHUNK / kv::PAGE_TOKENS
+        } else {
+            self.pages[0]
+        }
+    }
+
+    /// Sends for the first two batches of the warp's chunk in page `page`.
+    ///
+    /// # Safety
+    /// The pool has the page: it is the table's, or, since a sequence's pages are all different, one of so many first ones.
+    #[inline(always)]
+    unsafe fn send_first(&mut self, a: &Arguments, block: &Block<HD>, page: u32) {
+        // SAFETY: the caller's.
+        unsafe {
+            self.loads[0] = self.load(a, block, page, self.chunk, 0);
+            self.loads[1] = self.load(a, block, page, self.chunk, 1);
+        }
+    }
+
+    /// Sends again for the first two batches if they came from another page than the table's, and takes the tokens that are
+    /// none out of the first chunk's values, if they have come with them.
+    ///
+    /// # Safety
+    /// As [`attend`].
+    #[inline(always)]
+    unsafe fn settle_first(&mut self, a: &Arguments, block: &Block<HD>) {
+        if self.chunk >= block.share.end {
+            return;
+        }
+        if a.in_order && self.pages[0] != self.first_page(a) {
+            // SAFETY: the table's page.
+            unsafe { self.send_first(a, block, self.pages[0]) };
+        }
         let valid = block.position as i32 - (self.chunk * CHUNK) as i32;
-        if Self::BATCHES == 1 && valid < CHUNK as i32 && self.chunk < block.share.end {
+        if Self::BATCHES == 1 && valid < CHUNK as i32 {
             T::clip(&mut self.loads[1], self.at, valid);
         }
     }
@@ -463,14 +499,13 @@ impl<T: KvType, const HD: u32, const GROUPS: usize> Warp<T, HD, GROUPS> {
     unsafe fn load(&self, a: &Arguments, block: &Block<HD>, page: u32, chunk: u32, i: usize) -> T::Batch {
         let head = block.head::<T>(a, page);
         let within = chunk % (kv::PAGE_TOKENS / CHUNK);
+        let (pool, batch) = if i < Self::BATCHES {
+            (a.keys, i)
+        } else {
+            (a.values, i - Self::BATCHES)
+        };
         // SAFETY: the page's heads are readable.
-        unsafe {
-            if i < Self::BATCHES {
-                T::load_keys::<HD>(a.keys.add(head), within, self.at, i as u32)
-            } else {
-                T::load_values::<HD>(a.values.add(head), within, self.at, (i - Self::BATCHES) as u32)
-            }
-        }
+        unsafe { T::load::<HD>(pool.add(head), within, self.at, batch as u32) }
     }
 
     /// Goes through the warp's chunks.
@@ -630,6 +665,7 @@ macro_rules! kernels {
             unsafe {
                 attend::<$format, $dims, $groups, $meet>(Arguments {
                     qkv, q_norm, k_norm, frequencies, state, table, keys, values, workspace, out, shape,
+                    in_order: true,
                 });
             }
         }

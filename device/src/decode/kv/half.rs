@@ -19,29 +19,14 @@ macro_rules! half_type {
             const EMPTY: Self::Batch = [U32x4([0; 4]); 8];
 
             #[inline(always)]
-            unsafe fn load_keys<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch {
-                let first = (chunk * (HD / 8) + 16 * b + at.t) * 16 + at.g;
-                let from = head.cast::<U32x4>().wrapping_add(first as usize);
-                let mut batch = Self::EMPTY;
-                unroll!(for I in 0..8 {
-                    let (c, j) = (I as u32 / 2, I as u32 % 2);
-                    if 4 * b + c < HD / 32 {
-                        // SAFETY: token and dims lie in the head.
-                        batch[I] = unsafe { global::load_stream(from.add((64 * c + 8 * j) as usize)) };
-                    }
-                });
-                batch
-            }
-
-            #[inline(always)]
-            unsafe fn load_values<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch {
+            unsafe fn load<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch {
                 let first = (chunk * (HD / 16) + 8 * b) * 32 + at.lane();
                 let from = head.cast::<U32x4>().wrapping_add(first as usize);
                 let mut batch = Self::EMPTY;
-                unroll!(for M in 0..8 {
-                    if 8 * b + (M as u32) < HD / 16 {
+                unroll!(for I in 0..8 {
+                    if 8 * b + (I as u32) < HD / 16 {
                         // SAFETY: dims and tokens lie in the head.
-                        batch[M] = unsafe { global::load_stream(from.add(32 * M)) };
+                        batch[I] = unsafe { global::load_stream(from.add(32 * I)) };
                     }
                 });
                 batch

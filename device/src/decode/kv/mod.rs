@@ -15,8 +15,8 @@
 //!
 //! | | piece | holds |
 //! |---|---|---|
-//! | keys, 16 bits | dims / 8, token | 8 dims |
-//! | keys, q8_0 | dims / 8, g | 2 tokens (j) of 8 dims |
+//! | keys, 16 bits | dims / 32, j, g, dims % 32 / 8 | 8 dims |
+//! | keys, q8_0 | dims / 32, g, dims % 32 / 8 | 2 tokens (j) of 8 dims |
 //! | values, 16 bits | dims / 16, dim % 8, t | 2 (j) by 2 (dim / 8) by 2 tokens (i) |
 //! | values, q8_0 | dims / 32, dim % 8, t | 2 (dim / 16) by the same |
 //!
@@ -136,15 +136,18 @@ impl KvFormat {
     #[inline(always)]
     #[must_use]
     pub const fn key(self, slot: u32, dim: u32, head_dim: u32) -> Place {
-        let token = slot % CHUNK;
-        let group = dim / 8 * CHUNK * 8;
-        let within = if self.scaled() {
-            token % 8 * 16 + token / 8 * 8
+        let (j, g) = (slot % CHUNK / 8, slot % 8);
+        let (c, t) = (dim / 32, dim % 32 / 8);
+        // Lanes of a token that have dims in the last 32: fewer than four where the head ends within them.
+        let left = padded(head_dim) / 8 - 4 * c;
+        let lanes = if left < 4 { left } else { 4 };
+        let eight = if self.scaled() {
+            2 * (32 * c + lanes * g + t) + j
         } else {
-            token * 8
+            64 * c + lanes * (8 * j + g) + t
         };
         Place {
-            value: self.chunk_at(slot, head_dim) + (group + within + dim % 8) * self.value_bytes(),
+            value: self.chunk_at(slot, head_dim) + (8 * eight + dim % 8) * self.value_bytes(),
             scale: self.scale(slot, dim, head_dim),
             offset: 0,
         }
@@ -233,7 +236,7 @@ pub struct Encoded {
 /// The arithmetic of a [`KvFormat`].
 ///
 /// A *batch* is what a warp loads at once: a chunk's keys, or its values, of 128 dims (the last one of fewer). Batch `b`
-/// holds dims `128b …`.
+/// holds dims `128b …`. Either way a lane takes every 32nd piece.
 pub trait KvType: Copy {
     /// The format.
     const FORMAT: KvFormat;
@@ -244,17 +247,11 @@ pub trait KvType: Copy {
     /// An empty one.
     const EMPTY: Self::Batch;
 
-    /// Loads a batch of the keys of chunk `chunk` of a page.
+    /// Loads a batch of the keys, or of the values, of chunk `chunk` of a page.
     ///
     /// # Safety
-    /// `head` points to a key head of a page, 16-byte aligned.
-    unsafe fn load_keys<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch;
-
-    /// Loads a batch of the values of chunk `chunk` of a page.
-    ///
-    /// # Safety
-    /// `head` points to a value head of a page, 16-byte aligned.
-    unsafe fn load_values<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch;
+    /// `head` points to a key or value head of a page, of a multiple of 32 dims, 16-byte aligned.
+    unsafe fn load<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Self::Batch;
 
     /// The lane's piece `i` of a batch, as memory has it.
     fn piece(batch: &Self::Batch, i: usize) -> [u32; 4];

@@ -23,31 +23,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Loads the scales, and every 32nd piece from `first` on.
-    ///
-    /// # Safety
-    /// As [`KvType::load_keys`].
-    #[inline(always)]
-    unsafe fn load<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32, first: u32) -> Self {
-        let mut batch = Q8_0::EMPTY;
-        let from = head.cast::<U32x4>().wrapping_add(first as usize);
-        let scales = chunk * pieces::<HD>() + HD + at.t * (HD / 64) + 2 * b;
-        let scales = head.cast::<U32x4>().wrapping_add(scales as usize);
-        unroll!(for C in 0..4 {
-            if 4 * b + (C as u32) < HD / 32 {
-                // SAFETY: tokens and dims lie in the head.
-                batch.quants[C] = unsafe { global::load_stream(from.add(32 * C)) };
-            }
-        });
-        unroll!(for I in 0..2 {
-            if 4 * b + 2 * (I as u32) < HD / 32 {
-                // SAFETY: the scales lie behind the head's values.
-                batch.scales[I] = unsafe { global::load_stream(scales.add(I)) };
-            }
-        });
-        batch
-    }
-
     /// The scales of dims `32c …` of tokens `8j + 2t` and `8j + 2t + 1`.
     #[inline(always)]
     fn scale(&self, c: usize, j: usize) -> F16x2 {
@@ -96,17 +71,25 @@ impl KvType for Q8_0 {
     };
 
     #[inline(always)]
-    unsafe fn load_keys<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Batch {
-        let first = chunk * pieces::<HD>() + (16 * b + at.t) * 8 + at.g;
-        // SAFETY: passed on.
-        unsafe { Batch::load::<HD>(head, chunk, at, b, first) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_values<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Batch {
-        let first = chunk * pieces::<HD>() + 128 * b + at.lane();
-        // SAFETY: passed on.
-        unsafe { Batch::load::<HD>(head, chunk, at, b, first) }
+    unsafe fn load<const HD: u32>(head: *const u8, chunk: u32, at: Corner, b: u32) -> Batch {
+        let chunk = chunk * pieces::<HD>();
+        let (first, scales) = (chunk + 128 * b + at.lane(), chunk + HD + at.t * (HD / 64) + 2 * b);
+        let from = head.cast::<U32x4>();
+        let (from, scales) = (from.wrapping_add(first as usize), from.wrapping_add(scales as usize));
+        let mut batch = Self::EMPTY;
+        unroll!(for C in 0..4 {
+            if 4 * b + (C as u32) < HD / 32 {
+                // SAFETY: tokens and dims lie in the head.
+                batch.quants[C] = unsafe { global::load_stream(from.add(32 * C)) };
+            }
+        });
+        unroll!(for I in 0..2 {
+            if 4 * b + 2 * (I as u32) < HD / 32 {
+                // SAFETY: the scales lie behind the head's values.
+                batch.scales[I] = unsafe { global::load_stream(scales.add(I)) };
+            }
+        });
+        batch
     }
 
     #[inline(always)]

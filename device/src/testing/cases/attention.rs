@@ -126,6 +126,17 @@ pub(crate) fn same_pool(got: &[u8], want: &Pool, before: &[u8], written: &[Cell]
     }
 }
 
+/// The pages of a sequence: in order, all of them elsewhere, or the first and the last one exchanged.
+fn page_table(pages: u32, seed: u64) -> Vec<u32> {
+    let mut table: Vec<u32> = (0..pages).collect();
+    match seed % 3 {
+        0 => {}
+        1 => table.rotate_left(pages as usize / 2),
+        _ => table.swap(0, pages as usize - 1),
+    }
+    table
+}
+
 /// A step with its contents, on the host.
 struct Step {
     setting: Setting,
@@ -141,7 +152,7 @@ struct Step {
 impl Step {
     fn new(setting: Setting, seed: u64) -> Self {
         let pages = kv::pages_of(setting.position + 1);
-        let table: Vec<u32> = (0..pages).map(|i| (i + pages / 2) % pages).collect();
+        let table = page_table(pages, seed);
         let (dim, rows) = (
             setting.head_dim as usize,
             (setting.heads + 2 * setting.kv_heads) as usize,
