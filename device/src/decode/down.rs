@@ -19,6 +19,7 @@ use super::{
     choices::{Choices, MAX_USED},
     columns::Columns,
     gateup::ExpertShape,
+    marks::{Launch, Point},
     meeting::Meeting,
     residual::Residual,
     rows::{Matrix, Place, activation},
@@ -83,6 +84,7 @@ unsafe fn weighted_rows<T: Tile>(
     };
     // SAFETY: the launch has a block for each row group; the vectors are as long as the shape says.
     unsafe {
+        Launch::Down.is_at(Point::Start);
         let row = (16 * group + (at.lane & 15)) as usize;
         // What only one warp needs, and only in the end, waits in shared memory, not in registers of all. The stream was
         // complete before the launch that this one waits for let it start; behind the weights it would come last.
@@ -110,8 +112,10 @@ unsafe fn weighted_rows<T: Tile>(
             count: share,
         };
         let place = share.place(at, 0);
+        Launch::Down.is_at(Point::Ready);
         pdl::launch_dependents();
         pdl::wait();
+        Launch::Down.is_at(Point::Waited);
         let columns = at.columns(h, share.first);
         meeting.put(
             share.products::<T>(at, place, h, columns, choices, stages),
@@ -119,12 +123,14 @@ unsafe fn weighted_rows<T: Tile>(
             at.lane,
         );
         thread::sync_threads();
+        Launch::Down.is_at(Point::Met);
         // Not known to be the condition above: the compiler would write the products twice, and code that runs once is
         // slow to fetch.
         if rolled(at.warp) == 0 {
             copy::wait::<0>();
             let x = aside.load(32 + at.lane) + meeting.total_at_once::<12>(at.lane, at.warps);
             stream.store(group, at.lane, x, aside.load(at.lane));
+            Launch::Down.is_at(Point::End);
         }
     }
 }
@@ -170,7 +176,9 @@ impl Share {
             let x = activation::<T>(&columns, at.lane);
             let weight = f32::from_bits(choices.load(place.0).0[1]);
             let stage = stages.of(place.0);
+            Launch::Down.is_at(Point::Input);
             stage.wait();
+            Launch::Down.is_at(Point::Weights);
             let weights: T = stage.tile(place.1, at.lane);
             let part = weights.multiply(weights.scales(at.lane), &x, at.lane);
             rows = [

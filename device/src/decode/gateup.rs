@@ -20,6 +20,7 @@
 use super::{
     choices::MAX_USED,
     columns::Columns,
+    marks::{Launch, Point},
     meeting::Meeting,
     residual::{Residual, Squares},
     router::Routing,
@@ -144,8 +145,10 @@ unsafe fn chosen_rows<T: Tile>(
     let choice: Shared<u32> = shared::dynamic(2 * Meeting::bytes(at.warps), 1);
     // SAFETY: the launch has a block for each row group and rank; the vectors are as long as the shape says.
     unsafe {
+        Launch::GateUp.is_at(Point::Start);
         pdl::wait();
         pdl::launch_dependents();
+        Launch::GateUp.is_at(Point::Waited);
         let columns = at.columns(stream.gained.as_ptr(), at.warp);
         let squares = if at.warp == 0 {
             stream.squares(shape.columns, at.lane)
@@ -161,6 +164,7 @@ unsafe fn chosen_rows<T: Tile>(
         }
         thread::sync_threads();
         let expert = choice.load(0);
+        Launch::GateUp.is_at(Point::Input);
         both::<T>(at, &weights, expert * weights.gate.groups + group, &columns, meetings);
         let scale = if at.warp == 0 {
             squares.inverse_rms(shape.columns, shape.eps)
@@ -168,6 +172,7 @@ unsafe fn chosen_rows<T: Tile>(
             0.0
         };
         thread::sync_threads();
+        Launch::GateUp.is_at(Point::Met);
         if at.warp == 0 {
             let (gate, up) = (
                 meetings[0].total_at_once::<4>(at.lane, at.warps),
@@ -177,6 +182,7 @@ unsafe fn chosen_rows<T: Tile>(
                 let row = rank * shape.ff + 16 * group + at.lane;
                 global::store(h.add(row as usize), float::silu_approx(gate * scale) * (up * scale));
             }
+            Launch::GateUp.is_at(Point::End);
         }
     }
 }

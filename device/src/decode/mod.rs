@@ -29,6 +29,7 @@ pub mod gateup;
 pub mod head;
 pub mod kv;
 pub mod many;
+pub mod marks;
 pub mod meeting;
 pub mod norm_qkv;
 pub mod o_proj;

@@ -17,6 +17,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use super::rows::{shared_bytes, warps_for};
 use super::{
+    marks::{Launch, Point},
     meeting::Meeting,
     residual::Residual,
     router::Routing,
@@ -79,14 +80,15 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
         };
         let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
         let load = |block| at.columns(x, block);
-        let (scale, bias) =
-            with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, early));
+        let (scale, bias) = with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, Launch::Qkv, early));
         thread::sync_threads();
+        Launch::Qkv.is_at(Point::Met);
         if at.warp == 0 {
             let sum = meeting.total_at_once::<4>(at.lane, at.warps);
             if at.lane < 16 {
                 global::store(out.add(row), float::fma(sum, scale, bias));
             }
+            Launch::Qkv.is_at(Point::End);
         }
         if thread::block_idx_x() == 0 {
             routing.clear();

@@ -13,6 +13,7 @@
 use super::{
     attention::Parts,
     columns::Columns,
+    marks::{Launch, Point},
     meeting::Meeting,
     residual::Residual,
     router::Router,
@@ -121,15 +122,17 @@ unsafe fn project(
         };
         let tiles = matrix.tiles.as_ptr();
         let load = |block| load(at, block);
-        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, load, meeting, early));
+        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, load, meeting, Launch::Project, early));
         router.arrived();
         thread::sync_threads();
+        Launch::Project.is_at(Point::Met);
         if finishes {
             let x = x + meeting.total_at_once::<8>(at.lane, at.warps);
             if at.warp == writer {
                 stream.store(group, at.lane, x, gain);
             }
             router.add_share(x * gain, room, at.lane);
+            Launch::Project.is_at(Point::End);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! ([`Stage`]).
 
 use super::columns::Columns;
+use super::marks::{Launch, Point};
 use super::meeting::Meeting;
 use crate::tile::{Activation, Q4KTile, Q6KTile, Stage, Tile};
 use cuda_std::prelude::*;
@@ -137,10 +138,12 @@ pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
     group: u32,
     x: impl Fn(u32) -> Columns,
     meeting: Meeting,
+    launch: Launch,
     early: impl FnOnce() -> E,
 ) -> E {
     let bytes = at.blocks * T::BYTES as u32;
     let stage = Stage::at(stage_at(at.warps), bytes);
+    launch.is_at(Point::Start);
     // SAFETY: the caller's.
     unsafe {
         if thread::thread_idx_x() == 0 {
@@ -155,17 +158,21 @@ pub(super) unsafe fn sixteen_rows<T: Tile, const EARLY: bool, E>(
         } else {
             T::zero()
         };
+        launch.is_at(Point::Ready);
         pdl::wait();
+        launch.is_at(Point::Waited);
         let mut columns = x(at.warp);
         let early = early();
         let mut rows = [0.0; 2];
         let mut block = at.warp;
         loop {
             let activation = activation::<T>(&columns, at.lane);
+            launch.is_at(Point::Input);
             if !loaded {
                 stage.wait();
                 tile = stage.tile(block, at.lane);
             }
+            launch.is_at(Point::Weights);
             loaded = false;
             let part = tile.multiply(tile.scales(at.lane), &activation, at.lane);
             rows = [rows[0] + part[0], rows[1] + part[1]];

@@ -4,6 +4,7 @@ use super::error::from_cust;
 use super::{Context, EmbeddedPtx, Error, MODULES, Result, best_for, cache, compile, driver_version};
 use cuda_link::api::{self, function_attribute as attribute};
 use cuda_std::launch::KernelInfo;
+use cust::memory::CopyDestination;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub struct Module {
     entries: HashMap<&'static str, Entry>,
     embedded: &'static EmbeddedPtx,
     // The entries point into it; it is unloaded before the context goes.
-    _loaded: cust::module::Module,
+    loaded: cust::module::Module,
     context: Arc<Context>,
 }
 
@@ -91,7 +92,7 @@ impl Module {
         Ok(Self {
             entries,
             embedded,
-            _loaded: loaded,
+            loaded,
             context: Arc::clone(context),
         })
     }
@@ -154,6 +155,20 @@ impl Module {
             status.check("cuFuncSetAttribute")?;
         }
         Ok(())
+    }
+
+    /// The words of the module's global `name`, of which it has `N`.
+    ///
+    /// # Errors
+    /// No such global, one of another size, or a failed driver call.
+    pub fn global_words<const N: usize>(&self, name: &std::ffi::CStr) -> Result<Box<[u64; N]>> {
+        let symbol = self
+            .loaded
+            .get_global::<[u64; N]>(name)
+            .map_err(from_cust("cuModuleGetGlobal"))?;
+        let mut words = Box::new([0; N]);
+        symbol.copy_to(&mut *words).map_err(from_cust("cuMemcpyDtoH"))?;
+        Ok(words)
     }
 
     /// Lets the kernel's launches have clusters of more blocks than every GPU allows.

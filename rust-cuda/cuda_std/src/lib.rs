@@ -19,7 +19,7 @@
 //! | [`copy`], [`mbarrier`] | asynchronous copies to shared memory |
 //! | [`cluster`] | thread block clusters: barriers and shared memory across blocks |
 //! | [`pdl`] | programmatic dependent launch |
-//! | [`clock`] | clocks |
+//! | [`clock`], [`timeline`] | clocks; marks of when blocks come where |
 //! | [`launch`] | launches as data (host) |
 //! | [`emu`] | the emulator (host) |
 //! | [`selftest`] | a kernel for each group of operations, with what it must compute |
@@ -54,6 +54,7 @@ pub mod pdl;
 mod pointer;
 pub mod shared;
 pub mod thread;
+pub mod timeline;
 pub mod trig;
 pub mod unroll;
 pub mod warp;

@@ -8,6 +8,7 @@
 mod measure;
 mod model;
 mod report;
+mod timeline;
 mod tune;
 
 use anyhow::Result;
@@ -65,6 +66,10 @@ pub struct Options {
     /// Kernels in PTX to use instead of the program's own, made for this GPU: for trials of single directives
     #[arg(long)]
     ptx: Option<PathBuf>,
+    /// Also show when blocks came where in the last layer of the last step: with --shapes, and kernels of --ptx that were built
+    /// with the feature `timeline`
+    #[arg(long, requires = "ptx")]
+    timeline: bool,
     /// Percent of a multiprocessor's cache that shared memory gets; without it as the driver sees fit
     #[arg(long)]
     shared_percent: Option<u32>,

@@ -53,7 +53,13 @@ pub fn shapes(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Set
             } else {
                 format!("{splits} splits")
             };
+            if options.timeline {
+                println!("\ndepth {depth}, {name}");
+            }
             all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
+            if options.timeline {
+                super::timeline::print(gpu)?;
+            }
         }
     }
     Ok(all)

@@ -49,6 +49,7 @@ pub use reference::{AttentionInputs, AttentionOutputs};
 pub use share::Share;
 
 use super::kv::{self, Bf16, CHUNK, Corner, F16, KvType, Q8_0};
+use super::marks::{Launch, Point};
 use super::state::StepState;
 use combine::{NEW, Partial, Room, Workspace};
 use cuda_std::prelude::*;
@@ -194,6 +195,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>
     unsafe {
         // The state is not written while a step runs, except by its last launch.
         let position = global::load(&raw const (*a.state).position);
+        Launch::Attention.is_at(Point::Start);
         // What needs no position is on its way meanwhile.
         let mut pairs = Pairs::<HD>::of(&a.shape, warp::lane());
         let frequencies = pairs.frequencies(&a.shape, a.frequencies, warp::lane());
@@ -233,10 +235,12 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>
         if !few {
             pdl::launch_dependents();
         }
+        Launch::Attention.is_at(Point::Ready);
         pdl::wait();
         if few {
             pdl::launch_dependents();
         }
+        Launch::Attention.is_at(Point::Waited);
 
         let prepare = Prepare {
             a: &a,
@@ -249,7 +253,9 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>
         };
         prepare.run::<T>(|| warp.settle_first(&a, &block));
         thread::sync_threads();
+        Launch::Attention.is_at(Point::Input);
         warp.run(&a, &block, room);
+        Launch::Attention.is_at(Point::Weights);
         if block.warp < block.busy() {
             warp.publish(&block, room);
         }
@@ -257,12 +263,14 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize, const MEET: u32>
         if near.is_some() {
             cluster::wait();
         }
+        Launch::Attention.is_at(Point::Met);
         combine::warps::<HD, GROUPS, MEET>(&a, &block, room, near);
         match near {
             _ if block.share.active == 1 => {}
             Some(near) => near.collect::<MEET>(&a, &block),
             None => combine::splits(&a, &block),
         }
+        Launch::Attention.is_at(Point::End);
     }
 }
 
