@@ -3,6 +3,12 @@
 //! The cache is cut into pages of [`PAGE_TOKENS`] tokens. A sequence owns a list of pages; pages that are full can be
 //! shared by several sequences with the same prefix, counted by reference. This module knows numbers only: the bytes
 //! live on the device, the kernels find them through the page table that [`PagedSequence::pages`] is uploaded to.
+//!
+//! The lowest free page comes first, so a sequence alone has its pages in order: attention sends for where they then lie
+//! before the table has answered.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use thiserror::Error;
 
@@ -26,16 +32,16 @@ pub struct OutOfPages {
 #[derive(Debug)]
 pub struct PagePool {
     references: Vec<u32>,
-    free: Vec<u32>,
+    free: BinaryHeap<Reverse<u32>>,
 }
 
 impl PagePool {
-    /// A pool of `pages` free pages, numbered from 0; low numbers are handed out first.
+    /// A pool of `pages` free pages, numbered from 0.
     pub fn new(pages: usize) -> Self {
         let last = u32::try_from(pages).unwrap_or(u32::MAX);
         Self {
             references: vec![0; last as usize],
-            free: (0..last).rev().collect(),
+            free: (0..last).map(Reverse).collect(),
         }
     }
 
@@ -50,7 +56,7 @@ impl PagePool {
     }
 
     fn take(&mut self) -> Option<u32> {
-        let page = self.free.pop()?;
+        let Reverse(page) = self.free.pop()?;
         self.references[page as usize] = 1;
         Some(page)
     }
@@ -64,7 +70,7 @@ impl PagePool {
         debug_assert!(*count > 0, "page {page} released twice");
         *count -= 1;
         if *count == 0 {
-            self.free.push(page);
+            self.free.push(Reverse(page));
         }
     }
 
@@ -201,6 +207,20 @@ mod tests {
         assert_eq!((sequence.pages(), pool.free_pages()), (&[0][..], 3));
         sequence.truncate(&mut pool, 0);
         assert_eq!(pool.free_pages(), 4);
+    }
+
+    #[test]
+    fn a_sequence_alone_has_its_pages_in_order_whatever_was_before() {
+        let mut pool = PagePool::new(8);
+        let (mut first, mut second) = (PagedSequence::new(), PagedSequence::new());
+        for tokens in [64, 128, 192] {
+            first.reserve(&mut pool, tokens).unwrap();
+            second.reserve(&mut pool, tokens).unwrap();
+        }
+        first.truncate(&mut pool, 0);
+        second.truncate(&mut pool, 0);
+        first.reserve(&mut pool, 8 * 64).unwrap();
+        assert_eq!(first.pages(), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]
