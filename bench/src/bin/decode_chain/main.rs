@@ -66,9 +66,8 @@ pub struct Options {
     /// Kernels in PTX to use instead of the program's own, made for this GPU: for trials of single directives
     #[arg(long)]
     ptx: Option<PathBuf>,
-    /// Also show when blocks came where in the last layer of the last step: with --shapes, and kernels of --ptx that were built
-    /// with the feature `timeline`
-    #[arg(long, requires = "ptx")]
+    /// Also show when blocks came where in the last layer of the last step; with --shapes, and built with the feature `timeline`
+    #[arg(long, requires = "shapes")]
     timeline: bool,
     /// Percent of a multiprocessor's cache that shared memory gets; without it as the driver sees fit
     #[arg(long)]

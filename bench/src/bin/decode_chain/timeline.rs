@@ -1,6 +1,6 @@
 //! When blocks came where in the last layer of a step.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use cuda_std::timeline::{BLOCKS, LAUNCHES, NAME, POINTS};
 use sparkinfer::cuda::Gpu;
 use sparkinfer_device::decode::marks::{Launch, Point};
@@ -25,7 +25,8 @@ impl Times {
 pub fn print(gpu: &Gpu) -> Result<()> {
     let table = gpu
         .module()
-        .global_words::<{ LAUNCHES * POINTS * BLOCKS }>(&CString::new(NAME)?)?;
+        .global_words::<{ LAUNCHES * POINTS * BLOCKS }>(&CString::new(NAME)?)
+        .context("no marks in these kernels: build with --features timeline")?;
     let blocks = |launch: Launch, point: Point| {
         let first = (launch as usize * POINTS + point as usize) * BLOCKS;
         &table[first..first + BLOCKS]
