@@ -80,7 +80,9 @@ pub unsafe fn decode_qkv(stream: Residual, bias: *const f32, out: *mut f32, rout
         };
         let (tiles, x) = (matrix.tiles.as_ptr(), stream.gained.as_ptr());
         let load = |block| at.columns(x, block);
-        let (scale, bias) = with_tile!(matrix.kind, T => sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, Launch::Qkv, early));
+        let (scale, bias) = with_tile!(matrix.kind, T => {
+            sixteen_rows::<T, false, _>(at, tiles, group, load, meeting, Launch::Qkv, early)
+        });
         thread::sync_threads();
         Launch::Qkv.is_at(Point::Met);
         if at.warp == 0 {

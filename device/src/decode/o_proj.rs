@@ -122,7 +122,9 @@ unsafe fn project(
         };
         let tiles = matrix.tiles.as_ptr();
         let load = |block| load(at, block);
-        let x = with_tile!(matrix.kind, T => sixteen_rows::<T, true, _>(at, tiles, group, load, meeting, Launch::Project, early));
+        let x = with_tile!(matrix.kind, T => {
+            sixteen_rows::<T, true, _>(at, tiles, group, load, meeting, Launch::Project, early)
+        });
         router.arrived();
         thread::sync_threads();
         Launch::Project.is_at(Point::Met);

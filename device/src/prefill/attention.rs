@@ -142,12 +142,12 @@ struct Attention<const GROUPS: usize> {
     running: [Running; GROUPS],
 }
 
-/// A batch of the values of chunks `chunk` and `chunk + 1` of a page.
+/// A batch of the keys, or of the values, of chunks `chunk` and `chunk + 1` of a page.
 ///
 /// # Safety
 /// As [`KvType::load`].
 #[inline(always)]
-unsafe fn two_values<T: KvType, const HD: u32>(head: *const u8, chunk: u32, at: Corner, batch: u32) -> [T::Batch; 2] {
+unsafe fn two_batches<T: KvType, const HD: u32>(head: *const u8, chunk: u32, at: Corner, batch: u32) -> [T::Batch; 2] {
     // SAFETY: passed on.
     unsafe {
         [
@@ -197,12 +197,9 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: &Arguments) {
             let mut scores = [[[[0.0; 4]; 2]; GROUPS]; 2];
             unroll!(for B in 0..2 {
                 if (B as u32) < HD.div_ceil(128) {
-                    let mut k = [T::EMPTY; 2];
-                    unroll!(for I in 0..2 {
-                        k[I] = T::load::<HD>(keys, chunk + I as u32, at, B as u32);
-                    });
+                    let k = two_batches::<T, HD>(keys, chunk, at, B as u32);
                     if !late {
-                        v = two_values::<T, HD>(values, chunk, at, 0);
+                        v = two_batches::<T, HD>(values, chunk, at, 0);
                     }
                     unroll!(for I in 0..2 {
                         tile::score::<T, HD, GROUPS>(&mut scores[I], &queries, at, &k[I], B as u32);
@@ -214,7 +211,7 @@ unsafe fn attend<T: KvType, const HD: u32, const GROUPS: usize>(a: &Arguments) {
                 if (B as u32) < HD.div_ceil(128) {
                     if late {
                         warp::sync();
-                        v = two_values::<T, HD>(values, chunk, at, B as u32);
+                        v = two_batches::<T, HD>(values, chunk, at, B as u32);
                     }
                     unroll!(for I in 0..2 {
                         let first = token + CHUNK * I as u32;

@@ -10,7 +10,7 @@ pub const POINTS: usize = 8;
 /// Blocks of a launch; those behind are not marked.
 pub const BLOCKS: usize = 512;
 /// The table's name in PTX: `[launch][point][block]`, nanoseconds as u64, 0 where nobody came.
-pub const NAME: &str = "cuda_std_timeline";
+pub const NAME: &core::ffi::CStr = c"cuda_std_timeline";
 
 #[cfg(all(feature = "timeline", target_arch = "nvptx64"))]
 #[unsafe(export_name = "cuda_std_timeline")]
@@ -26,6 +26,7 @@ pub fn mark(launch: u32, point: u32) {
         let here = crate::warp::lane() == 0 && block < BLOCKS as u32;
         let place = ((launch * POINTS as u32 + point) * BLOCKS as u32 + block) as usize;
         let at = (&raw const TABLE).cast::<u64>().wrapping_add(place);
+        // Without a branch, which would part the lanes, and in one piece, which the compiler leaves where it stands.
         // SAFETY: the table has the place.
         unsafe {
             core::arch::asm!(

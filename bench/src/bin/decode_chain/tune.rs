@@ -53,13 +53,11 @@ pub fn shapes(gpu: &Gpu, model: &mut Model, options: &Options) -> Result<Vec<Set
             } else {
                 format!("{splits} splits")
             };
+            let setting = time(gpu, model, options, &whole_step(name, how, depth))?;
             if options.timeline {
-                println!("\ndepth {depth}, {name}");
+                super::timeline::print(gpu, &setting)?;
             }
-            all.push(time(gpu, model, options, &whole_step(name, how, depth))?);
-            if options.timeline {
-                super::timeline::print(gpu)?;
-            }
+            all.push(setting);
         }
     }
     Ok(all)
